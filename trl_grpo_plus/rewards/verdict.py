@@ -1,0 +1,35 @@
+"""What a verifier says about one completion.
+
+Stage: rewards. In: one completion and its row. Out: a `Verdict`. A verdict is not a reward yet: `None` means "not
+scored" and is left out of the group's baseline, which is different from 0.0, "wrong".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A verifier's answer about one completion.
+
+    Args:
+        value: Score of the completion, by convention in [0, 1] for correctness; `None` when it could not be scored (the
+            row has no gold answer, the verifier failed or ran out of time). `None` is left out of the mean and the
+            standard deviation of the group, as TRL does with reward functions that return `None`.
+        answer: What the verifier took as the completion's answer, for the completion log; `None` when it found none.
+        reason: Why the value is what it is, in a few words; always set when `value` is `None`.
+    """
+
+    value: float | None
+    answer: str | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.value is None and not self.reason:
+            raise ValueError("a Verdict with value=None must say why in `reason`")
+
+    @classmethod
+    def unscored(cls, reason: str) -> Verdict:
+        """Returns a verdict that is left out of the group baseline, for `reason`."""
+        return cls(None, None, reason)
