@@ -1,0 +1,12 @@
+"""Prompts: where rows come from (a file, the Hub, a procedural task) and how they are put to a model.
+
+prompts:                                    # in a recipe
+  source: openai/gsm8k                      # or data.jsonl, a directory of splits, arithmetic, reasoning_gym:<name>
+  columns: {prompt: question, answer: answer}
+  template: think_answer
+"""
+
+from .loaders import load_prompts
+from .spec import TEMPLATES, PromptSpec
+
+__all__ = ["TEMPLATES", "PromptSpec", "load_prompts"]

@@ -1,0 +1,26 @@
+"""Verifiable rewards by name: the registry, its verifiers, and what turns them into reward functions for a trainer.
+
+rewards:                                    # in a recipe
+  - gsm8k                                   # weight 1
+  - think_format: 0.1                       # weight 0.1
+  - exact_match: {weight: 1.0, tag: answer} # options of the verifier
+  - my_module:my_reward: {weight: 0.5}      # any TRL reward function, or a verifier of your own
+"""
+
+from . import exact_match, gsm8k, math, think_format  # noqa: F401  (importing registers them)
+from .function import RewardFunction, Weighted, build_rewards, check_columns
+from .registry import Entry, Row, entries, get, register
+from .verdict import Verdict
+
+__all__ = [
+    "Entry",
+    "RewardFunction",
+    "Row",
+    "Verdict",
+    "Weighted",
+    "build_rewards",
+    "check_columns",
+    "entries",
+    "get",
+    "register",
+]

@@ -14,9 +14,9 @@ class Verdict:
     """A verifier's answer about one completion.
 
     Args:
-        value: Score of the completion, by convention in [0, 1] for correctness; `None` when it could not be scored (the
-            row has no gold answer, the verifier failed or ran out of time). `None` is left out of the mean and the
-            standard deviation of the group, as TRL does with reward functions that return `None`.
+        value: Score of the completion, by convention in [0, 1] for correctness; `None` when it could not be scored
+            (the row has no gold answer, the verifier failed or ran out of time). `None` is left out of the mean and
+            the standard deviation of the group, as TRL does with reward functions that return `None`.
         answer: What the verifier took as the completion's answer, for the completion log; `None` when it found none.
         reason: Why the value is what it is, in a few words; always set when `value` is `None`.
     """

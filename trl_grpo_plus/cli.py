@@ -1,0 +1,61 @@
+"""`grpo-plus`: the command line. Commands are thin wrappers; bad input prints one line and exits with 2."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from . import __version__
+from .errors import UserError
+
+app = typer.Typer(
+    name="grpo-plus",
+    help="GRPO on one GPU, on top of Hugging Face TRL.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.command("train", context_settings=_OVERRIDES)
+def train_command(
+    context: typer.Context,
+    recipe: Annotated[str, typer.Argument(help="A recipe (YAML); `--key value` after it overrides its keys.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in output_dir.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in output_dir.")] = False,
+) -> None:
+    """Train with GRPO as a recipe says: `grpo-plus train RECIPE.yaml [--key value ...]`."""
+    from ._quiet import quiet
+
+    quiet()
+    from .recipe import load_recipe
+    from .train import train
+
+    train(load_recipe(recipe, context.args), Console(), "latest" if resume else None, overwrite)
+
+
+@app.command("version")
+def version_command() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True).print(
+            f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False, soft_wrap=True
+        )
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

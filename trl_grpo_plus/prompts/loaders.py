@@ -1,0 +1,123 @@
+"""From a `PromptSpec` to a dataset of rows `{prompt, answer, ...}` that a trainer takes.
+
+Stage: prompts. In: the recipe's section and the tokenizer (for its chat template). Out: a `datasets.Dataset`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, load_dataset
+
+from ..errors import UserError, did_you_mean
+from .spec import PromptSpec
+
+_FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+_USUAL = {
+    "prompt": ("prompt", "question", "problem", "query", "instruction"),
+    "answer": ("answer", "solution", "final_answer", "target", "label"),
+}
+_PROCEDURAL_SIZE = 1000
+
+
+def load_prompts(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
+    """Returns the rows that a specification names, put to the model as it says.
+
+    Args:
+        spec: The specification.
+        tokenizer: The model's tokenizer, asked for a chat template where `spec.chat` is `"auto"`; without one prompts
+            stay plain.
+
+    Raises:
+        UserError: The source, split or a column does not exist, or a task or its package is missing.
+    """
+    rows = _source_rows(spec)
+    if spec.shuffle:
+        rows = rows.shuffle(seed=spec.seed)
+    if spec.size is not None and spec.size < len(rows):
+        rows = rows.select(range(spec.size))
+    if len(rows) == 0:
+        raise UserError(f"prompts.source {spec.source} has no rows in the split {spec.split}")
+    rows = _map_columns(rows, spec)
+    chat = bool(getattr(tokenizer, "chat_template", None)) if spec.chat == "auto" else bool(spec.chat)
+    if chat and tokenizer is not None and not getattr(tokenizer, "chat_template", None):
+        raise UserError("prompts.chat is true, but the model's tokenizer has no chat template; set it to false")
+    # Not `map`, which would write the messages into the source's column type.
+    prompts = [spec.put(problem, chat) for problem in rows["prompt"]]
+    return rows.remove_columns("prompt").add_column("prompt", prompts)
+
+
+def _source_rows(spec: PromptSpec) -> Dataset:
+    if spec.source == "arithmetic":
+        from .arithmetic import arithmetic
+
+        return arithmetic(split=spec.split, size=spec.size or _PROCEDURAL_SIZE, seed=spec.seed, **spec.options)
+    if spec.source.startswith("reasoning_gym:"):
+        from .reasoning_gym import reasoning_gym_rows
+
+        return reasoning_gym_rows(
+            spec.source.partition(":")[2],
+            split=spec.split,
+            size=spec.size or _PROCEDURAL_SIZE,
+            seed=spec.seed,
+            options=spec.options,
+        )
+    if spec.options:
+        raise UserError(f"prompts.options is for procedural tasks; the source {spec.source} takes none")
+    path = Path(spec.source)
+    if path.is_dir():
+        path = _split_file(path, spec.split)
+    if path.suffix in _FORMATS:
+        if not path.is_file():
+            raise UserError(f"prompts.source: no such file: {path}")
+        try:
+            return load_dataset(_FORMATS[path.suffix], data_files=str(path), split="train")
+        except Exception as error:  # `datasets` raises errors of many kinds for files it cannot read
+            cause = error.__cause__ or error
+            raise UserError(f"prompts.source: {path} cannot be read as {path.suffix[1:]}: {cause}") from error
+    if path.exists():
+        raise UserError(f"prompts.source: {path} is none of {', '.join(_FORMATS)}")
+    return _hub_rows(spec)
+
+
+def _split_file(directory: Path, split: str) -> Path:
+    files = sorted(p for p in directory.iterdir() if p.suffix in _FORMATS)
+    for file in files:
+        if file.stem == split:
+            return file
+    found = ", ".join(file.name for file in files) or f"no {'/'.join(_FORMATS)} file"
+    raise UserError(f"prompts.split: no file for the split `{split}` in {directory}; it holds {found}")
+
+
+def _hub_rows(spec: PromptSpec) -> Dataset:
+    try:
+        rows = load_dataset(spec.source, name=spec.name, split=spec.split)
+    except Exception as error:  # the Hub's client raises many kinds: no network, no such dataset, split or name
+        raise UserError(
+            f"prompts.source: {spec.source} is no file, no directory and no procedural task (arithmetic, "
+            f"reasoning_gym:<name>), and loading it from the Hub (name {spec.name}, split {spec.split}) failed: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return rows
+
+
+def _map_columns(rows: Dataset, spec: PromptSpec) -> Dataset:
+    for ours, usual in _USUAL.items():
+        theirs = spec.columns.get(ours)
+        if theirs is None:
+            theirs = next((name for name in usual if name in rows.column_names), None)
+            if theirs is None and ours == "answer":
+                continue  # whether an answer is needed is for the rewards to say
+        if theirs is None or theirs not in rows.column_names:
+            wanted = f"`{theirs}`" if theirs else f"any of {', '.join(usual)}"
+            raise UserError(
+                f"prompts.columns: {spec.source} has no column {wanted} for `{ours}`"
+                f"{did_you_mean(theirs or ours, rows.column_names)}; its columns: {', '.join(rows.column_names)}. "
+                f"Write `columns: {{{ours}: <one of these>}}`"
+            )
+        if theirs != ours:
+            if ours in rows.column_names:
+                rows = rows.remove_columns(ours)
+            rows = rows.add_column(ours, rows[theirs])  # theirs stays: a reward of the user's own may read it
+    return rows

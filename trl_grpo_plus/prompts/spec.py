@@ -1,0 +1,126 @@
+r"""`PromptSpec`: the `prompts:` section of a recipe, checked, and the templates that can be named in it.
+
+Stage: prompts. A row that leaves this stage has `prompt` (a text, or chat messages), the gold `answer` where the task
+has one, and the other columns of its source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import UserError, did_you_mean
+
+# Named templates: what is put to the model instead of the bare problem. `{prompt}` is the problem.
+TEMPLATES: dict[str, str] = {
+    "none": "{prompt}",
+    "think_answer": (
+        "{prompt}\n\nFirst think step by step inside <think> and </think>. Then give only the final answer inside "
+        "<answer> and </answer>."
+    ),
+    "boxed": "{prompt}\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
+    "gsm8k": "{prompt}\n\nThink step by step. End with the final number on a line of its own: #### <number>",
+}
+
+
+@dataclass(frozen=True)
+class PromptSpec:
+    """Where prompts come from and how they are put to the model.
+
+    Args:
+        source: `arithmetic`; `reasoning_gym:<name>`; a `.jsonl`, `.json`, `.csv` or `.parquet` file; a directory
+            with a file per split (`train.jsonl`, `test.jsonl`); else the id of a dataset on the Hub.
+        name: Configuration of a Hub dataset (`main` for `openai/gsm8k`).
+        split: Split of the source; procedural tasks know `train`, `validation` and `test`, disjoint by content.
+        columns: Our column -> the source's, for `prompt` and `answer`; all of the source's columns stay as well.
+            Where it says nothing, usual names are looked for.
+        system: System message; for plain prompts it is put before the prompt, and an empty line.
+        template: A name of `TEMPLATES`, or a text with `{prompt}` in it.
+        chat: Whether prompts become chat messages; `"auto"` does so where the tokenizer has a chat template.
+        size: Number of rows: the first ones of a file, as many as wanted of a procedural task; `None` takes all (of a
+            procedural task: 1,000).
+        seed: Seed of procedural tasks, and of `shuffle`.
+        shuffle: Shuffle the rows of a file before `size` is cut off.
+        options: Options of a procedural task, passed on.
+
+    Raises:
+        UserError: A field's value cannot work.
+    """
+
+    source: str
+    name: str | None = None
+    split: str = "train"
+    columns: Mapping[str, str] = field(default_factory=dict)
+    system: str | None = None
+    template: str = "none"
+    chat: bool | str = "auto"
+    size: int | None = None
+    seed: int = 0
+    shuffle: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str) or not self.source:
+            raise UserError(f"prompts.source must name a file, a dataset or a task, found {self.source!r}")
+        if self.chat not in (True, False, "auto"):
+            raise UserError(f"prompts.chat must be true, false or auto, found {self.chat!r}")
+        if self.size is not None and (isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1):
+            raise UserError(f"prompts.size must be a positive whole number, found {self.size!r}")
+        for key in self.columns:
+            if key not in ("prompt", "answer"):
+                raise UserError(f"prompts.columns maps `prompt` and `answer`, found `{key}`")
+        if self.template not in TEMPLATES and "{prompt}" not in self.template:
+            raise UserError(
+                f"prompts.template must be one of {', '.join(TEMPLATES)}, or a text with {{prompt}} in it, found "
+                f"{self.template!r}{did_you_mean(self.template, TEMPLATES)}"
+            )
+
+    @classmethod
+    def from_config(cls, config: Any) -> PromptSpec:
+        """Returns the specification of a recipe's `prompts:` section (a mapping, or the source alone).
+
+        Raises:
+            UserError: A key is unknown or missing; the message names the closest one.
+        """
+        if isinstance(config, cls):
+            return config
+        if isinstance(config, str):
+            return cls(config)
+        if not isinstance(config, Mapping):
+            raise UserError(f"`prompts` must be a mapping with a `source`, found {config!r}")
+        known = [f.name for f in dataclasses.fields(cls)]
+        for key in config:
+            if key not in known:
+                raise UserError(
+                    f"unknown key `prompts.{key}`{did_you_mean(str(key), known)}; known: {', '.join(known)}"
+                )
+        if "source" not in config:
+            raise UserError("`prompts` needs a `source`: a file, a dataset, `arithmetic` or `reasoning_gym:<name>`")
+        return cls(**config)
+
+    def put(self, problem: Any, chat: bool) -> Any:
+        """Returns a problem as it is put to the model: a text, or messages where `chat`.
+
+        Args:
+            problem: A text, or messages, whose last user message is the problem.
+            chat: Whether messages are wanted.
+
+        Raises:
+            UserError: The problem is messages and a plain prompt is wanted.
+        """
+        template = TEMPLATES.get(self.template, self.template)
+        if not isinstance(problem, str):
+            if not chat:
+                raise UserError("the prompts are chat messages: set prompts.chat to true, or map another column")
+            messages = [dict(message) for message in problem]
+            messages[-1]["content"] = template.replace("{prompt}", str(messages[-1]["content"]))
+            if self.system and messages[0].get("role") != "system":
+                messages.insert(0, {"role": "system", "content": self.system})
+            return messages
+        text = template.replace("{prompt}", problem)
+        if not chat:
+            return f"{self.system}\n\n{text}" if self.system else text
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return [*system, {"role": "user", "content": text}]
