@@ -145,30 +145,27 @@ def print_summary(console: Console, recipe: Recipe, summary: Mapping[str, Any], 
     where = (
         "held-out prompts" if summary["measured_on"] == "held_out" else "first and last tenth of the training steps"
     )
-    table = Table(title=f"before and after ({where})", title_justify="left")
+    table = Table()
     for heading in ("metric", "before", "after", "change"):
         table.add_column(heading, justify="left" if heading == "metric" else "right")
     for key, old in summary["before"].items():
         new = summary["after"].get(key)
         if new is not None:
             table.add_row(key, f"{old:.3f}", f"{new:.3f}", f"{new - old:+.3f}")
-    console.print()
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)  # commands must stay on one line
+
     if table.row_count:
+        say(f"\nbefore and after ({where}):")
         console.print(table, highlight=False)
-    console.print(
-        f"{summary['steps']} steps in {summary['seconds']:.0f} s; everything is in {output}/", highlight=False
-    )
+    say(f"{summary['steps']} steps in {summary['seconds']:.0f} s; everything is in {output}/")
     if plots:
-        console.print("plots: " + ", ".join(str(p) for p in plots), highlight=False, markup=False)
+        say("plots: " + ", ".join(str(p) for p in plots))
     if summary["interrupted"]:
-        console.print(
-            f"stopped early. Go on with: grpo-plus train {recipe.path} --output_dir {output} --resume", markup=False
-        )
+        say(f"stopped early. Go on with: grpo-plus train {output}/recipe.yaml --resume")
     else:
-        more = 2 * int(summary["steps"])
-        console.print(
-            f"train longer: grpo-plus train {output}/recipe.yaml --resume --max_steps {more}", highlight=False
-        )
+        say(f"train longer: grpo-plus train {output}/recipe.yaml --resume --max_steps {2 * int(summary['steps'])}")
 
 
 def plot_metrics(metrics: Path, directory: Path, accuracy_key: str | None) -> list[Path]:

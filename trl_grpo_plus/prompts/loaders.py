@@ -43,8 +43,10 @@ def load_prompts(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
     chat = bool(getattr(tokenizer, "chat_template", None)) if spec.chat == "auto" else bool(spec.chat)
     if chat and tokenizer is not None and not getattr(tokenizer, "chat_template", None):
         raise UserError("prompts.chat is true, but the model's tokenizer has no chat template; set it to false")
-    # Not `map`, which would write the messages into the source's column type.
     prompts = [spec.put(problem, chat) for problem in rows["prompt"]]
+    if rows.column_names == ["prompt"]:
+        return Dataset.from_dict({"prompt": prompts})
+    # Not `map`, which would force the messages into the type of the source's column.
     return rows.remove_columns("prompt").add_column("prompt", prompts)
 
 

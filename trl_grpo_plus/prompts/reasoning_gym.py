@@ -54,7 +54,9 @@ def reasoning_gym_rows(name: str, split: str, size: int, seed: int, options: Map
         raise UserError(f"prompts.split: reasoning_gym tasks have {', '.join(_SPLITS)}, found `{split}`")
     draws = size * _MAX_DRAWS_PER_ROW
     try:
-        entries = reasoning_gym.create_dataset(name, seed=seed, size=draws, **options)
+        # Item i of a dataset is drawn from seed + i: seeds that follow each other would give the same items, shifted.
+        start = int.from_bytes(hashlib.sha256(str(seed).encode()).digest()[:4], "big")
+        entries = reasoning_gym.create_dataset(name, seed=start, size=draws, **options)
     except (TypeError, AssertionError, ValueError) as error:
         raise UserError(f"prompts.options: reasoning_gym:{name}: {error}") from error
     rows: dict[str, dict[str, Any]] = {}

@@ -1,0 +1,154 @@
+"""Prompts from files, directories and tasks: columns, templates, chat or plain, and errors that help."""
+
+import json
+
+import pytest
+from datasets import Dataset
+
+from tests.tiny import tiny_tokenizer
+from trl_grpo_plus.errors import UserError
+from trl_grpo_plus.prompts import PromptSpec, load_prompts
+
+ROWS = [{"question": f"{i}+1?", "answer": str(i + 1), "level": i} for i in range(5)]
+
+
+@pytest.fixture
+def jsonl(tmp_path):
+    file = tmp_path / "data.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return file
+
+
+def test_all_file_formats_give_the_same_rows(jsonl, tmp_path):
+    Dataset.from_list(ROWS).to_csv(tmp_path / "data.csv")
+    Dataset.from_list(ROWS).to_parquet(tmp_path / "data.parquet")
+    (tmp_path / "data.json").write_text(json.dumps(ROWS))
+    for suffix in ("jsonl", "csv", "parquet", "json"):
+        rows = load_prompts(PromptSpec(str(tmp_path / f"data.{suffix}")))
+        assert rows["prompt"] == [row["question"] for row in ROWS]
+        assert [str(a) for a in rows["answer"]] == [row["answer"] for row in ROWS]
+        assert list(rows["level"]) == list(range(5)), "other columns stay"
+
+
+def test_templates_system_and_chat(jsonl):
+    plain = PromptSpec(str(jsonl), template="Q: {prompt} A:", system="Be brief.", size=1)
+    assert load_prompts(plain)["prompt"] == ["Be brief.\n\nQ: 0+1? A:"]
+    chat = load_prompts(plain, tiny_tokenizer())
+    assert chat["prompt"][0] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Q: 0+1? A:"},
+    ]
+    assert isinstance(load_prompts(plain, tiny_tokenizer(chat=False))["prompt"][0], str)
+    boxed = load_prompts(PromptSpec(str(jsonl), template="boxed", size=1))["prompt"][0]
+    assert boxed.startswith("0+1?") and r"\boxed{}" in boxed
+
+
+def test_braces_in_a_problem_are_left_alone(tmp_path):
+    (tmp_path / "d.jsonl").write_text(json.dumps({"prompt": r"Simplify $\frac{1}{2}$ {x} {prompt}"}))
+    rows = load_prompts(PromptSpec(str(tmp_path / "d.jsonl"), template="think_answer"))
+    assert rows["prompt"][0].startswith(r"Simplify $\frac{1}{2}$ {x} {prompt}")
+
+
+def test_prompts_that_are_messages(tmp_path):
+    messages = [{"role": "user", "content": "hi"}]
+    (tmp_path / "d.jsonl").write_text(json.dumps({"prompt": messages}))
+    spec = PromptSpec(str(tmp_path / "d.jsonl"), system="S", template="{prompt}!", chat=True)
+    assert load_prompts(spec)["prompt"][0] == [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "hi!"},
+    ]
+    with pytest.raises(UserError, match="prompts are chat messages"):
+        load_prompts(PromptSpec(str(tmp_path / "d.jsonl"), chat=False))
+
+
+def test_columns_are_mapped_and_the_source_stays(jsonl):
+    rows = load_prompts(PromptSpec(str(jsonl), columns={"answer": "level"}))
+    assert list(rows["answer"]) == list(range(5)) and "level" in rows.column_names
+
+
+def test_size_shuffle_and_seed(jsonl):
+    def prompts(**options):
+        return load_prompts(PromptSpec(str(jsonl), **options))["prompt"]
+
+    assert prompts(size=2) == ["0+1?", "1+1?"]
+    assert prompts(shuffle=True, seed=1) == prompts(shuffle=True, seed=1)
+    assert sorted(prompts(shuffle=True, seed=1)) == sorted(prompts())
+    assert len({tuple(prompts(shuffle=True, seed=s)) for s in range(5)}) > 1
+
+
+def test_a_directory_holds_a_file_per_split(gsm8k_dir):
+    rows = load_prompts(PromptSpec(str(gsm8k_dir), split="test", size=3))
+    assert rows["answer"][0].endswith("#### 18") and rows["prompt"][0].startswith("Janet")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: PromptSpec(str(p / "none.jsonl")), "no such file"),
+        (lambda p: PromptSpec(str(p), split="tset"), "no file for the split `tset`.*it holds .*data.jsonl"),
+        (
+            lambda p: PromptSpec(str(p / "data.jsonl"), columns={"prompt": "qestion"}),
+            "no column `qestion`.*mean `question`",
+        ),
+        (lambda p: PromptSpec(str(p / "bad.jsonl")), "no column any of prompt, question.*its columns: text"),
+        (lambda p: PromptSpec(str(p / "broken.jsonl")), "cannot be read as jsonl"),
+        (lambda p: PromptSpec(str(p / "notes.txt")), "is none of .jsonl"),
+        (lambda p: PromptSpec("no/such-dataset"), "no file, no directory and no procedural task"),
+        (lambda p: PromptSpec(str(p / "data.jsonl"), options={"x": 1}), "takes none"),
+        (lambda p: PromptSpec("reasoning_gym:chain_sun"), "mean `chain_sum`"),
+        (lambda p: PromptSpec("reasoning_gym:chain_sum", split="dev"), "found `dev`"),
+        (lambda p: PromptSpec("reasoning_gym:chain_sum", options={"terms": 2}), "prompts.options"),
+    ],
+)
+def test_errors(jsonl, make, message):
+    folder = jsonl.parent
+    (folder / "bad.jsonl").write_text('{"text": "x"}')
+    (folder / "broken.jsonl").write_text('{"prompt": ')
+    (folder / "notes.txt").write_text("x")
+    with pytest.raises(UserError, match=message):
+        load_prompts(make(folder))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"source": "x", "templte": "boxed"}, "unknown key `prompts.templte`.*mean `template`"),
+        ({"split": "train"}, "needs a `source`"),
+        ({"source": "x", "template": "boxd"}, "mean `boxed`"),
+        ({"source": "x", "chat": "maybe"}, "true, false or auto"),
+        ({"source": "x", "size": 0}, "positive whole number"),
+        ({"source": "x", "columns": {"question": "q"}}, "maps `prompt` and `answer`"),
+        ([1], "must be a mapping"),
+    ],
+)
+def test_a_section_is_checked(config, message):
+    with pytest.raises(UserError, match=message):
+        PromptSpec.from_config(config)
+
+
+def test_chat_without_a_template_is_refused(jsonl):
+    with pytest.raises(UserError, match="no chat template"):
+        load_prompts(PromptSpec(str(jsonl), chat=True), tiny_tokenizer(chat=False))
+
+
+def test_reasoning_gym_splits_are_disjoint_and_seeded():
+    pytest.importorskip("reasoning_gym")
+
+    def questions(split, seed=0):
+        options = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}
+        spec = PromptSpec("reasoning_gym:chain_sum", split=split, size=40, seed=seed, options=options)
+        return list(load_prompts(spec)["prompt"])
+
+    train, test = questions("train"), questions("test")
+    assert len(set(train)) == len(set(test)) == 40
+    assert not set(train) & set(test)
+    assert not set(questions("train", seed=5)) & set(test)
+    assert train == questions("train") != questions("train", seed=1)
+
+
+def test_reasoning_gym_rows_hold_the_entry_that_its_scorer_reads():
+    reasoning_gym = pytest.importorskip("reasoning_gym")
+    row = load_prompts(PromptSpec("reasoning_gym:chain_sum", size=1))[0]
+    entry = json.loads(row["entry"])
+    assert entry["answer"] == row["answer"]
+    assert reasoning_gym.get_score_answer_fn(row["task"])(row["answer"], entry) == 1.0

@@ -1,0 +1,198 @@
+"""The first verifiers: right answers pay, wrong ones, hedges and hostile texts do not, and nothing raises."""
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from trl_grpo_plus.rewards import build_rewards, entries
+from trl_grpo_plus.rewards.text import completion_text, last_boxed, marked_answer, without_reasoning
+
+
+def value(name, completion, answer="72", **options):
+    verdict = build_rewards([{name: options}])[0].function.verdict(completion, {"prompt": "p", "answer": answer})
+    assert verdict.value is None or verdict.value in (0.0, 1.0)
+    return verdict.value
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer", "expected"),
+    [
+        ("so 48+24 = 72\n#### 72", "#### 72", 1.0),
+        ("The answer is 72.", "72", 1.0),
+        ("The answer is $1,234.50", "1234.5", 1.0),
+        ("**Answer:** 72 apples, 3 each", "72", 1.0),
+        (r"\boxed{72}", "72", 1.0),
+        (r"Thus $\boxed{\$72}$.", "72", 1.0),
+        (r"\boxed{\frac{1}{2}}", "0.5", 1.0),
+        ("<answer> 72 </answer>", "72", 1.0),
+        ("<answer>48+24 = 72</answer>", "72", 1.0),
+        ("it is 72", "72", 1.0),
+        ("-5", "-5", 1.0),
+        ("10-5", "5", 1.0),
+        ("10-5", "-5", 0.0),
+        ("It costs -$5", "-5", 1.0),
+        ("\u22125 degrees", "-5", 1.0),
+        ("1,234, and no more", "1234", 1.0),
+        ("<think>72</think> 71", "72", 0.0),
+        ("<think>the answer is 72", "72", 0.0),
+        ("<think>it is 71</think> 72", "72", 1.0),
+        ("<answer>71 or 72</answer>", "72", 0.0),
+        (r"\boxed{71, 72}", "72", 0.0),
+        ("#### 71\nnot 72", "72", 0.0),
+        ("\\boxed{72} no, \\boxed{71}", "72", 0.0),
+        ("720", "72", 0.0),
+        ("7 2", "72", 0.0),
+        ("x72y", "72", 0.0),
+        ("", "72", 0.0),
+        ("I do not know", "72", 0.0),
+        ("I will say what the answer is. 48 + 24 gives 72", "72", 1.0),
+        ("1/0", "72", 0.0),
+        ("72", "no number here", None),
+        ("72", None, None),
+    ],
+)
+def test_gsm8k(completion, answer, expected):
+    assert value("gsm8k", completion, answer) == expected
+
+
+def test_gsm8k_pays_every_reference_solution_and_none_with_another_final_number(gsm8k_dir):
+    verify = build_rewards(["gsm8k"])[0].function.verdict
+    count = 0
+    for split in ("train", "test"):
+        for line in (gsm8k_dir / f"{split}.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            head, _, number = row["answer"].rpartition("#### ")
+            wrong = f"{head}#### {Decimal(number.replace(',', '')) + 1}"
+            assert verify(row["answer"], row).value == 1.0, row["answer"]
+            assert verify(wrong, row).value == 0.0, wrong
+            count += 1
+    assert count == 8792
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer", "expected"),
+    [
+        (r"\boxed{\frac{1}{2}}", "1/2", 1.0),
+        (r"\boxed{0.5}", r"\frac12", 1.0),
+        (r"so $\boxed{x^2+2x+1}$", "(x+1)^2", 1.0),
+        ("<answer>1/2</answer>", r"$\frac{1}{2}$", 1.0),
+        ("The final answer is $5$.", "5", 1.0),
+        ("#### 4.00 + 2.00 = 6.00", "6", 1.0),
+        (r"\boxed{\frac{1}{3}}", "1/2", 0.0),
+        ("<think>\\boxed{5}</think> \\boxed{6}", "5", 0.0),
+        ("<think>\\boxed{5}", "5", 0.0),
+        ("nothing", "5", 0.0),
+        (r"\boxed{9^{9^{9^9}}}", "5", 0.0),
+        (r"\boxed{95**86**77}", "5", 0.0),
+        (r"\boxed{5}", None, None),
+    ],
+)
+def test_math(completion, answer, expected):
+    assert value("math", completion, answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ("<answer>72</answer>", 1.0),
+        ("<think>x</think><answer> 72\n</answer>", 1.0),
+        ("<think><answer>72</answer></think>", 0.0),
+        ("72", 0.0),
+        ("<answer>72.0</answer>", 0.0),
+        ("<answer>71</answer><answer>72</answer>", 0.0),
+        ("</answer>72<answer>", 0.0),
+        ("<think><answer>72</answer>", 0.0),
+    ],
+)
+def test_exact_match(completion, expected):
+    assert value("exact_match", completion) == expected
+
+
+def test_exact_match_options():
+    assert value("exact_match", "Paris", "paris", tag=None) == 0.0
+    assert value("exact_match", "Paris", "paris", tag=None, ignore_case=True) == 1.0
+    assert value("exact_match", "<final>x</final>", "x", tag="final") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("completion", "options", "expected"),
+    [
+        ("<think>2+2</think>4", {}, 1.0),
+        ("<think>\n2+2\n</think>\n\n4", {}, 1.0),
+        ("<think>2+2</think>", {}, 0.0),
+        ("<think> </think>4", {}, 0.0),
+        ("so <think>2+2</think>4", {}, 0.0),
+        ("<think>a<think>b</think>4", {}, 0.0),
+        ("<think>a</think>4</think>", {}, 0.0),
+        ("2+2</think>4", {}, 0.0),
+        ("2+2</think>4", {"opened": True}, 1.0),
+        ("<think>2+2</think>4", {"opened": True}, 1.0),
+        ("<think>2+2</think><answer>4</answer>", {"answer_tag": True}, 1.0),
+        ("<think>2+2</think>4", {"answer_tag": True}, 0.0),
+        ("<think>2+2</think><answer></answer>", {"answer_tag": True}, 0.0),
+        ("<think>2+2</think><answer>4</answer> or 5", {"answer_tag": True}, 0.0),
+        ("<think>2+2</think><answer>4</answer><answer>5</answer>", {"answer_tag": True}, 0.0),
+    ],
+)
+def test_think_format(completion, options, expected):
+    assert value("think_format", completion, **options) == expected
+
+
+def test_think_format_sees_that_the_prompt_opens_the_tag():
+    function = build_rewards(["think_format"])[0].function
+    assert function.verdict("2+2</think>4", {"prompt": "2+2?<think>\n"}).value == 1.0
+    assert function.verdict("2+2</think>4", {"prompt": "2+2?"}).value == 0.0
+
+
+HOSTILE = [
+    "",
+    " ",
+    "\x00",
+    "\ud800",
+    "<answer>" * 5000,
+    "{" * 5000,
+    "\\boxed{" * 3000,
+    "1" * 100_000,
+    "9" * 5000 + "/3",
+]
+HOSTILE += [
+    "1,234" * 20_000,
+    "<think>" * 1000 + "</think>" * 1000,
+    "answer is " * 5000,
+    "\\boxed{\\boxed{",
+    "(" * 10_000,
+]
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_text_makes_a_verifier_raise(entry, text):
+    verdict = build_rewards([entry.name])[0].function.verdict(text, {"prompt": "p", "answer": "72"})
+    assert verdict.value in (None, 0.0)
+
+
+def test_completions_in_all_forms():
+    assert completion_text("a") == "a" and completion_text(None) == "" and completion_text([]) == ""
+    assert completion_text([{"role": "assistant", "content": "a"}]) == "a"
+    parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
+    assert completion_text([{"role": "assistant", "content": parts}]) == "ab"
+    turns = [
+        {"role": "assistant", "content": "x"},
+        {"role": "tool", "content": "y"},
+        {"role": "assistant", "content": "z"},
+    ]
+    assert completion_text(turns) == "z"
+    assert completion_text([{"role": "assistant", "content": None}]) == ""
+    parsed = [{"role": "assistant", "reasoning_content": "r", "content": "c"}]
+    assert completion_text(parsed) == "<think>\nr\n</think>\nc"
+    with pytest.raises(TypeError, match="string or a list of messages"):
+        completion_text(3)
+
+
+def test_marks():
+    assert last_boxed(r"\boxed{a{b}c} \boxed{\frac{1}{2}} tail") == r"\frac{1}{2}"
+    assert last_boxed(r"\boxed{a} \boxed{unclosed") == "a"
+    assert last_boxed("none") is None
+    assert marked_answer("#### 7\nmore") == ("####", "7")
+    assert without_reasoning("a</think>b</think>c") == "c" and without_reasoning("<think>a") is None
