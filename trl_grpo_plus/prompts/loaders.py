@@ -52,9 +52,7 @@ def load_prompts(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
 
 def _source_rows(spec: PromptSpec) -> Dataset:
     if spec.source == "arithmetic":
-        from .arithmetic import arithmetic
-
-        return arithmetic(split=spec.split, size=spec.size or _PROCEDURAL_SIZE, seed=spec.seed, **spec.options)
+        return _arithmetic_rows(spec)
     if spec.source.startswith("reasoning_gym:"):
         from .reasoning_gym import reasoning_gym_rows
 
@@ -81,6 +79,18 @@ def _source_rows(spec: PromptSpec) -> Dataset:
     if path.exists():
         raise UserError(f"prompts.source: {path} is none of {', '.join(_FORMATS)}")
     return _hub_rows(spec)
+
+
+def _arithmetic_rows(spec: PromptSpec) -> Dataset:
+    from .arithmetic import arithmetic
+
+    split: Any = spec.split
+    try:
+        rows = arithmetic(split=split, size=spec.size or _PROCEDURAL_SIZE, seed=spec.seed, **spec.options)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"prompts: arithmetic: {error}") from error
+    texts = [messages[0]["content"] for messages in rows["prompt"]]  # whether they become chat is the recipe's to say
+    return Dataset.from_dict({"prompt": texts, "answer": list(rows["answer"])})
 
 
 def _split_file(directory: Path, split: str) -> Path:
