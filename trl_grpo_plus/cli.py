@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -38,6 +38,29 @@ def train_command(
     from .train import train
 
     train(load_recipe(recipe, context.args), Console(), "latest" if resume else None, overwrite)
+
+
+@app.command("quickstart")
+def quickstart_command(
+    style: Annotated[str, typer.Option(help="Demonstrations: clean (all right) or mixed (60 % guesses).")] = "clean",
+    control: Annotated[bool, typer.Option("--control", help="Train on a random reward: must show no gain.")] = False,
+    lora: Annotated[bool, typer.Option("--lora", help="Train a LoRA adapter instead of all weights.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of weights, demonstrations and samples.")] = 0,
+    output_dir: Annotated[str, typer.Option("--output_dir", "--output-dir", help="Where everything goes.")] = (
+        "runs/quickstart"
+    ),
+) -> None:
+    """A whole GRPO run on this machine, without a GPU or a network: a tiny model learns arithmetic better."""
+    from ._quiet import quiet
+
+    quiet()
+    from .quickstart.run import QuickstartSettings
+    from .quickstart.show import show
+
+    if style not in ("clean", "mixed"):
+        raise UserError(f"--style must be clean or mixed, found {style!r}")
+    chosen: Any = style
+    show(QuickstartSettings(seed=seed, style=chosen, control=control, lora=lora), output_dir, Console())
 
 
 @app.command("version")
