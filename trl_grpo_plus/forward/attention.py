@@ -198,9 +198,8 @@ def _attend_copies(
 def _segments(x: torch.Tensor, group: Group) -> torch.Tensor:
     """A group's segments as a right-padded batch: (1, heads, L, D) -> (n, heads, S, D)."""
     tokens = x[0, :, group.start : group.stop].transpose(0, 1)
-    return torch.nn.utils.rnn.pad_sequence(torch.split(tokens, group.segment_lengths), batch_first=True).transpose(
-        1, 2
-    )
+    pieces = list(torch.split(tokens, list(group.segment_lengths)))
+    return torch.nn.utils.rnn.pad_sequence(pieces, batch_first=True).transpose(1, 2)
 
 
 def _band(spans: Spans, length: int, before: int, window: int | None, device: torch.device) -> torch.Tensor:
