@@ -2,15 +2,18 @@
 
 from .attention import NotExactError
 from .exactness import Exactness, inspect_model
+from .gate import Gate
 from .layout import Layout, LayoutError, build_layout, should_pack
 from .packed import ForwardStats, packed_logps_and_entropies
 from .regroup import composition_reason, grouped_permutation, optimizer_steps, regroup
+from .score import score_rows
 from .trim import trim
 from .verify import Verification, verify
 
 __all__ = [
     "Exactness",
     "ForwardStats",
+    "Gate",
     "Layout",
     "LayoutError",
     "NotExactError",
@@ -22,6 +25,7 @@ __all__ = [
     "optimizer_steps",
     "packed_logps_and_entropies",
     "regroup",
+    "score_rows",
     "should_pack",
     "trim",
     "verify",
