@@ -93,7 +93,8 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         chunk: Any = self.decode_chunk
         if chunk != "auto" and not (str(chunk).isdigit() and int(chunk) > 0):
             raise UserError(f"decode_chunk must be auto or a positive whole number, found {chunk!r}")
-        setattr(self, "decode_chunk", chunk if chunk == "auto" else int(chunk))
+        chunk = chunk if chunk == "auto" else int(chunk)
+        self.decode_chunk = chunk
         if self.max_tokens_per_forward is not None and self.max_tokens_per_forward < 1:
             raise UserError(f"max_tokens_per_forward must be positive, found {self.max_tokens_per_forward}")
         if isinstance(self.rewards, str):

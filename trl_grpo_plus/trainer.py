@@ -26,7 +26,7 @@ from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import get_config_model_id
 
 from . import __version__
-from .config import GRPOConfig
+from .config import SWITCHES, GRPOConfig
 from .errors import UserError
 from .forward import Gate, composition_reason, inspect_model, optimizer_steps, regroup, score_rows, trim
 from .rewards import Weighted, build_rewards, check_columns
@@ -91,6 +91,8 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None:
             check_columns(verifiers, columns, "the training dataset")
+        if self._option("max_tokens_per_forward") is None and not any(self._option(name) for name in SWITCHES):
+            return  # nothing is switched on: the stages stay away, and their metrics with them
         self.gate = Gate(
             self._option("share_prompt"),
             inspect_model(self.model, aux_loss=self.aux_loss_enabled),
@@ -163,9 +165,9 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         num_generations: int,
         has_tool_images: bool = False,
     ) -> Any:
-        switches = {name: self._option(name) for name in ("prefill_once", "drop_finished")}
-        reason = self._why_not_generate() if any(switches.values()) else "switched off"
-        if reason is not None or images or multimodal_fields or self.work is None:
+        switches = {} if self.work is None else {k: self._option(k) for k in ("prefill_once", "drop_finished")}
+        ours = any(switches.values()) and not images and not multimodal_fields and self._why_not_generate() is None
+        if not ours or self.work is None:
             return super()._generate_single_turn(
                 prompt_ids, images, multimodal_fields, num_generations, has_tool_images=has_tool_images
             )
@@ -194,11 +196,11 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         return completion_ids, None  # TRL takes no log-probabilities from generation without vLLM
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        before = self._buffered_inputs
+        before = getattr(self, "_buffered_inputs", None)
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is before or not self.model.training:
+        batches: Any = getattr(self, "_buffered_inputs", None)
+        if batches is before or self.work is None:
             return inputs
-        batches = self._buffered_inputs
         for batch in batches:  # what TRL would have run, before anything is cut
             batch["tokens_stock"] = torch.tensor(batch["prompt_ids"].numel() + batch["completion_ids"].numel())
         if len(batches) > 1 and self.gate is not None and self.gate.open and self._why_not_regroup() is None:
@@ -220,7 +222,7 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         )
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        training = self.model.training
+        training = self.work is not None and self.model.training
         if training and self._option("skip_zero_advantage") is not False and self._why_not_skip() is None:
             skip_B = (inputs["advantages"].view(len(inputs["advantages"]), -1) == 0).all(dim=1)
             self._skip = (skip_B, inputs.get("old_per_token_logps"))
@@ -282,8 +284,8 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             )
             work.add(run, input_ids[rows].numel())
             parts.append((logps, entropies))
-        logps = torch.cat([logps for logps, _ in parts])
-        return logps, torch.cat([entropies for _, entropies in parts]) if compute_entropy else None, None
+        all_logps, all_entropies = zip(*parts, strict=True)
+        return torch.cat(all_logps), torch.cat(all_entropies) if compute_entropy else None, None
 
     def _trims(self) -> bool:
         exactness = self.gate.exactness if self.gate else None

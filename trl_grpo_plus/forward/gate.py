@@ -24,7 +24,8 @@ class Gate:
     """Decides for each micro-batch whether it is packed.
 
     Args:
-        option: `share_prompt`: "auto" packs where it is exact and runs fewer tokens, True wherever it can, False never.
+        option: `share_prompt`: "auto" packs where it is exact and runs fewer tokens, True wherever it can, False
+            never.
         exactness: What the shared-prompt forward can do on the model.
         max_tokens: Token budget of one forward, or `None`.
         say: Called with each reason for falling back, once.

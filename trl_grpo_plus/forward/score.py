@@ -1,6 +1,6 @@
 """Log-probabilities and entropies of the rows of one forward, packed or plain, rows of zero advantage left out.
 
-    input_ids, attention_mask (B, P + C)  ->  logps, entropies (B, C), and the token positions that ran
+input_ids, attention_mask (B, P + C)  ->  logps, entropies (B, C), and the token positions that ran
 """
 
 from __future__ import annotations

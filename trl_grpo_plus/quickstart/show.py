@@ -164,7 +164,7 @@ def limits(settings: QuickstartSettings) -> str:
     if settings.style == "mixed":
         return (
             "most of the gain is the policy dropping the guessing habit that the demonstrations put there on purpose; "
-            "'right where worked' is the part that is better arithmetic. Completions get longer because worked answers "
-            f"are longer, not because reasoning grew. And {general}"
+            "'right where worked' is the part that is better arithmetic. Completions get longer because worked "
+            f"answers are longer, not because reasoning grew. And {general}"
         )
     return f"the whole gain is better arithmetic in an unchanged form: no new reasoning appears. And {general}"
