@@ -22,6 +22,7 @@ from .unwrap import unwrap
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _PEFT_ACROSS_TOKENS = {"ADAPTION_PROMPT", "XLORA", "POLY", "CPT", "CARTRIDGE"}
+_POSITION_OFFSET = 16  # tables of learned positions may have a few entries more than positions (OPT: 2)
 _BATCH_KEYS_REFUSED = (
     "pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles",
     "image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids",
@@ -172,7 +173,7 @@ def _trim_reason(inner: Any, config: Any) -> str | None:
     token_table = inner.get_input_embeddings()
     for name, module in inner.named_modules():
         table = isinstance(module, torch.nn.Embedding) and module is not token_table
-        if table and positions is not None and module.num_embeddings >= positions:
+        if table and positions is not None and 0 <= module.num_embeddings - positions <= _POSITION_OFFSET:
             return f"the model has learned absolute positions ({name})"
     return None
 
