@@ -8,8 +8,8 @@ from peft import LoraConfig, get_peft_model
 from trl.trainer.utils import add_fused_lm_head
 
 from tests.forward.cases import MODELS, assert_same, build, evaluate, micro_batch, plain
-from trl_grpo_plus.forward import build_layout, inspect_model, packed_logps_and_entropies, verify
 from trl_grpo_plus.forward import attention as attention_module
+from trl_grpo_plus.forward import build_layout, inspect_model, packed_logps_and_entropies, verify
 
 CHECKPOINTING = [None, False, True]  # not at all, non-reentrant, reentrant
 
@@ -281,9 +281,7 @@ def test_four_bit_adapters():
             quantised = bitsandbytes.nn.Linear4bit(
                 module.in_features, module.out_features, bias=False, compute_dtype=torch.float32, quant_type="nf4"
             )
-            quantised.weight = bitsandbytes.nn.Params4bit(
-                module.weight.data, requires_grad=False, quant_type="nf4"
-            )
+            quantised.weight = bitsandbytes.nn.Params4bit(module.weight.data, requires_grad=False, quant_type="nf4")
             model.set_submodule(name, quantised)
     model = model.to("cpu")
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
@@ -310,9 +308,7 @@ def test_plain_calls_are_untouched_once_enabled():
     after = evaluate(model, lambda: plain(model, ids, mask, C), mask, C)
     assert torch.equal(before[0], after[0])
     assert all(torch.equal(g, after[2][k]) for k, g in before[2].items())
-    assert torch.equal(
-        generated, model.generate(ids[:1], attention_mask=mask[:1], max_new_tokens=5, do_sample=False)
-    )
+    assert torch.equal(generated, model.generate(ids[:1], attention_mask=mask[:1], max_new_tokens=5, do_sample=False))
     assert model.config._attn_implementation == "sdpa"
     attention_module.disable("sdpa")
     assert ALL_ATTENTION_FUNCTIONS["sdpa"] is original
