@@ -1,12 +1,12 @@
-"""Forward and backward of one micro-batch: TRL's rectangle against the packed row, interleaved, medians of their ratio.
+"""Forward and backward of one micro-batch: TRL's rectangle against the packed row, interleaved, median of their ratio.
 
     python benchmarks/bench_forward.py                      # the four points, one thread, float32
     python benchmarks/bench_forward.py --points P1024 --reps 7 --json out.json
 
-A randomly initialised Llama of about 10M parameters, two prompts a micro-batch with 8 completions each unless the point
-says otherwise. "stock" is TRL's call on the rectangle as it stands after generation; "packed" is ours on the same
-rectangle. Peak tensor memory counts the bytes of all tensors alive above those alive before the call, as seen by
-PyTorch's profiler on a CPU, and `max_memory_allocated` on a GPU.
+A randomly initialised Llama of about 10M parameters, two prompts a micro-batch with 8 completions each unless the
+point says otherwise. "stock" is TRL's call on the rectangle as it stands after generation; "packed" is ours on the
+same rectangle. Peak tensor memory counts the bytes of all tensors alive above those alive before the call, as seen
+by PyTorch's profiler on a CPU, and `max_memory_allocated` on a GPU.
 """
 
 import argparse

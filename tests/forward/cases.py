@@ -56,7 +56,7 @@ MODELS = {
 
 def build(name, *, head=True, dtype=torch.float32, attn_implementation="sdpa", **changes):
     """A tiny random causal language model, with TRL's fused head unless it is to be wrapped first."""
-    config_class, fields = MODELS[name] if name in MODELS else (name, {})
+    config_class, fields = MODELS.get(name, (name, {}))
     config = getattr(transformers, config_class)(**{**_BASE, **fields, **changes})
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(

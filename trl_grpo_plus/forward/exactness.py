@@ -22,6 +22,7 @@ from .unwrap import unwrap
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _PEFT_ACROSS_TOKENS = {"ADAPTION_PROMPT", "XLORA", "POLY", "CPT", "CARTRIDGE"}
+_POSITION_OFFSET = 16  # tables of learned positions may have a few entries more than positions (OPT: 2)
 _BATCH_KEYS_REFUSED = (
     "pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes", "num_tiles",
     "image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids",
@@ -77,6 +78,7 @@ def inspect_model(model: torch.nn.Module, *, aux_loss: bool = False, sequence_pa
         _wrapper_reason(model),
         _config_reason(inner.config, config),
         _module_reason(inner),
+        _implementation_reason(config),
         _peft_reason(model),
     )
     return Exactness(
@@ -114,6 +116,10 @@ def _config_reason(whole: Any, config: Any) -> str | None:
             return f"the model caps its attention scores ({name}={getattr(config, name)})"
     if getattr(config, "alibi", False) or getattr(config, "position_embedding_type", None) == "alibi":
         return "the model's attention has ALiBi position biases"
+    return None
+
+
+def _implementation_reason(config: Any) -> str | None:
     implementation = config._attn_implementation
     if not is_registered(implementation):
         return (
@@ -172,7 +178,7 @@ def _trim_reason(inner: Any, config: Any) -> str | None:
     token_table = inner.get_input_embeddings()
     for name, module in inner.named_modules():
         table = isinstance(module, torch.nn.Embedding) and module is not token_table
-        if table and positions is not None and module.num_embeddings >= positions:
+        if table and positions is not None and 0 <= module.num_embeddings - positions <= _POSITION_OFFSET:
             return f"the model has learned absolute positions ({name})"
     return None
 
@@ -188,7 +194,7 @@ def _split_reason(model: torch.nn.Module) -> str | None:
 
 def _dropout_notes(inner: Any) -> Iterable[str]:
     rates = {float(module.p) for module in inner.modules() if isinstance(module, torch.nn.modules.dropout._DropoutNd)}
-    rates |= {float(getattr(module, "attention_dropout", 0.0) or 0.0) for module in inner.modules()}
+    rates |= {rate for m in inner.modules() if isinstance(rate := getattr(m, "attention_dropout", None), float)}
     if any(rates):
         yield "dropout draws other numbers than TRL's path would: equal in distribution, not to the bit"
     if any(getattr(module, name, 0) for module in inner.modules() for name in ("jitter_noise", "router_jitter_noise")):
