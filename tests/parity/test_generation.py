@@ -334,7 +334,9 @@ def test_samples_follow_the_exact_probabilities(fields):
     model = tiny()
     torch.manual_seed(0)
     prompt_ids = TINY_PROMPTS * 8000  # copies interleaved, padding in half of the rows
-    completions, _ = ours(model, prompt_ids, config_like_trl(max_new_tokens=3, eos_token_id=TINY_EOS, **fields), TINY_EOS)
+    completions, _ = ours(
+        model, prompt_ids, config_like_trl(max_new_tokens=3, eos_token_id=TINY_EOS, **fields), TINY_EOS
+    )
     for which, prompt in enumerate(TINY_PROMPTS):
         counts = Counter(map(tuple, completions[which::2]))
         assert goodness_of_fit(counts, enumerate_completions(model, prompt, 3, fields)) > 1e-3
@@ -528,7 +530,13 @@ def test_every_field_of_the_generation_config_was_read():
     from trl_grpo_plus.rollouts.support import _ANY_VALUE, _NO_EFFECT
 
     only_none = {
-        *("stop_strings", "prefill_chunk_size", "prompt_lookup_num_tokens", "assistant_early_exit", "speculation_type"),
+        *(
+            "stop_strings",
+            "prefill_chunk_size",
+            "prompt_lookup_num_tokens",
+            "assistant_early_exit",
+            "speculation_type",
+        ),
         *("dola_layers", "constraints", "force_words_ids", "watermarking_config"),
     }
     fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
