@@ -109,8 +109,8 @@ def _print_result(
 ) -> None:
     before, after = result["before"], result["after"]
     table = Table()
-    for heading in ("held-out problems, never trained or tuned on", "before GRPO", "after GRPO"):
-        table.add_column(heading, justify="left" if table.columns == [] else "right")
+    for heading in ("held-out problems", "before GRPO", "after GRPO"):
+        table.add_column(heading, justify="right" if table.columns else "left", no_wrap=True)
 
     def percent(values: dict[str, Any], key: str) -> str:
         return "-" if values.get(key) is None else f"{values[key]:.1%}"
