@@ -98,9 +98,10 @@ def evaluate(model, run, mask, C, weights=None):
         generator = torch.Generator().manual_seed(7)
         weights = torch.randn(2, *logps.shape, generator=generator)
     scored = mask[:, -C:]
-    (logps * weights[0] * scored).sum().backward(retain_graph=entropies is not None and entropies.requires_grad)
-    if entropies is not None and entropies.requires_grad:
-        (entropies * weights[1] * scored).sum().backward()
+    loss = (logps * weights[0] * scored).sum()
+    if entropies is not None:
+        loss = loss + (entropies * weights[1] * scored).sum()
+    loss.backward()
     gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
     return logps.detach(), None if entropies is None else entropies.detach(), gradients
 

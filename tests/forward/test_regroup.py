@@ -45,6 +45,12 @@ def test_groups_are_together_when_they_fit(groups, completions, size):
     assert pieces == least
 
 
+def test_groups_of_mixed_sizes_fill_a_micro_batch_exactly():
+    order = grouped_permutation([0] * 3 + [1] * 2 + [2] * 2 + [3] * 2 + [4] * 3, [0, 0])
+    first = {0, 1, 2, 9, 10, 11}  # the two groups of three
+    assert set(order[:6]) in (first, set(range(12)) - first)
+
+
 def test_rows_that_cannot_be_cut_evenly_are_an_error():
     with pytest.raises(ValueError, match="5 rows"):
         grouped_permutation([0] * 5, [0, 0])

@@ -60,9 +60,15 @@ def is_registered(implementation: str | None) -> bool:
 
 
 def enable(implementation: str) -> None:
-    """Teach a registered attention implementation to attend over packed rows. Calling it again changes nothing."""
+    """Teach a registered attention implementation to attend over packed rows. Calling it again changes nothing.
+
+    Raises:
+        NotExactError: The implementation is not in transformers' registries ("eager" is each model's own).
+    """
     if implementation in _wrapped:
         return
+    if not is_registered(implementation):
+        raise NotExactError(f"attention implementation {implementation!r} is not registered with transformers")
     attend, make_mask = ALL_ATTENTION_FUNCTIONS[implementation], ALL_MASK_ATTENTION_FUNCTIONS[implementation]
 
     def attend_or_share(

@@ -190,13 +190,13 @@ def _inside_ddp(model: torch.nn.Module, body: Callable[[torch.nn.Module], _Score
         else:
             inner.__dict__["forward"] = patched
 
-    def forward() -> _Scores:
+    def forward(_: None) -> _Scores:
         restore()
         return body(inner)
 
     inner.__dict__["forward"] = forward
     try:
-        scores: _Scores = model()
+        scores: _Scores = model(None)  # DDP moves its arguments to the device, and expects to find one
         return scores
     finally:
         restore()
