@@ -66,15 +66,11 @@ def test_the_cold_start_stops_at_the_first_check_that_meets_the_target():
 def test_the_evaluator_against_a_loop(tmp_path, monkeypatch):
     """Canned completions, counted by hand."""
     rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": p}] for p in "ab"], "answer": ["1", "2"]})
-    drawn = [
-        ["<think>x=1</think><answer>1</answer>", "<answer>2</answer>"],
-        ["<think>y=2</think><answer>2</answer>"] * 2,
-    ]
-    greedy = [["<answer>1</answer>"], ["<answer>1</answer>"]]
+    worked = "<think>y=2</think><answer>2</answer>"
+    drawn = [["<think>x=1</think><answer>1</answer>", "<answer>2</answer>"], [worked, worked]]
 
-    def canned(model, tokenizer, prompts, *, greedy=greedy, **options):
-        texts = greedy if greedy is True else drawn
-        texts = [["<answer>1</answer>"], ["<answer>1</answer>"]] if greedy is True else texts
+    def canned(model, tokenizer, prompts, *, greedy=False, **options):
+        texts = [["<answer>1</answer>"]] * 2 if greedy else drawn
         return [[evaluation.Completion(text, 5 + i) for i, text in enumerate(each)] for each in texts]
 
     monkeypatch.setattr(evaluation, "generate", canned)
