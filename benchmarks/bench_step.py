@@ -364,6 +364,28 @@ def missed(result: dict) -> list[str]:
     return found
 
 
+def plot(path: Path) -> None:
+    """Draws the ratios of a results file as bars, one group a point, beside it as PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    results = json.loads(path.read_text())["results"]
+    figure = Figure(figsize=(9, 1.2 + 0.42 * len(results)), layout="constrained")
+    axes = figure.subplots()
+    kinds = ("step", "forward+backward", "generation")
+    for shift, kind in zip((-0.27, 0.0, 0.27), kinds, strict=True):
+        places = [i + shift for i in range(len(results))]
+        axes.barh(places, [r["ratios"].get(kind, 0.0) for r in results], height=0.25, label=kind)
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.set_yticks(range(len(results)), [r["point"] for r in results])
+    axes.invert_yaxis()
+    axes.set_xlabel("time of stock TRL / ours")
+    axes.legend()
+    figure.savefig(path.with_suffix(".png"), dpi=110)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", default="bars", help="bars, grid, or names separated by commas")
@@ -396,6 +418,7 @@ def main() -> None:
         print(f"{point.name}: {ratios}", *[f"MISSED {text}" for text in missed(result)], flush=True)
         if options.out:
             write(Path(options.out), results, options)
+            plot(Path(options.out))
 
 
 def write(path: Path, results: list[dict], options: argparse.Namespace) -> None:
