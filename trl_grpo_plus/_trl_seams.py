@@ -38,6 +38,7 @@ OVERRIDDEN: dict[str, tuple[str, ...]] = {
     ),
     "_prepare_inputs": ("self", "generation_batch"),
     "_compute_loss": ("self", "model", "inputs"),
+    "training_step": ("self", "model", "inputs", "num_items_in_batch"),
     "_get_per_token_logps_and_entropies": (
         "self",
         "model",
