@@ -232,6 +232,17 @@ def test_lora_and_gradient_checkpointing(dtype):
     assert without != expected
 
 
+def test_qlora(tmp_path):
+    build(hidden_size=64, intermediate_size=128, head_dim=16).save_pretrained(tmp_path)
+    quantization = transformers.BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32
+    )
+    base = AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=quantization, device_map={"": "cpu"})
+    model = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)).train()
+    greedy = config_like_trl(do_sample=False)
+    assert ours(model, PROMPT_IDS, greedy)[0] == reference(model, PROMPT_IDS, greedy)
+
+
 # Sampled
 
 
