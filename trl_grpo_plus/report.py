@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import __version__
+from .ppo_config import PPOConfig
 from .recipe import Recipe
 from .rewards import Weighted
 
@@ -83,7 +84,15 @@ def print_header(
     row("prompts", f"{rows:,} from {recipe.prompts.source}")
     if held_out and recipe.eval_prompts:
         row("held out", f"{held_out:,} from {recipe.eval_prompts.source}, split {recipe.eval_prompts.split}")
-    row("loss", f"{args.loss_type}, beta {args.beta:g}, learning rate {args.learning_rate:g}")
+    if isinstance(args, PPOConfig):
+        weights = sum(p.numel() for p in trainer.critic_module.trained.values())
+        row("critic", f"{args.critic}, trains {_millions(weights)}, learning rate {args.critic_learning_rate:g}")
+        row(
+            "loss",
+            f"PPO, {args.num_ppo_epochs} epochs, kl_coef {args.kl_coef:g}, learning rate {args.learning_rate:g}",
+        )
+    else:
+        row("loss", f"{args.loss_type}, beta {args.beta:g}, learning rate {args.learning_rate:g}")
     row("output", str(args.output_dir))
     console.print(table, highlight=False)
 
@@ -120,7 +129,7 @@ def summarize(
     first, last = (before, after) if held_out else _train_windows(trainer)
     keys = ["reward", *(f"rewards/{r.name}/mean" for r in rewards)]
     keys += ["completions/mean_length", "completions/clipped_ratio"]
-    if not held_out:  # a held-out prompt may have one completion only
+    if not held_out and trainer.num_generations > 1:  # a held-out prompt may have one completion only
         keys.append("frac_reward_zero_std")
     every, trained = _parameters(trainer.model)
     return {
