@@ -39,7 +39,7 @@ from .ppo_config import PPOConfig
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 
 # Every metric that PPOTrainer logs beside TRL's own. "Token" is a token that the policy chose; means are over all of
-# them, in all processes. Values of a rollout are logged when it is made, those of the loss at every micro-batch.
+# them, in all processes: of a rollout where it says so, or else of an optimizer step.
 METRICS = {
     "kl": "mean over tokens of log pi_old - log pi_ref (k1, nats); rollout; absent where kl_coef is 0",
     "entropy": "mean over tokens of the policy's entropy (nats)",
@@ -188,7 +188,8 @@ class PPOTrainer(CriticTrainer):
         ),
     }
 
-    _rewards_NF: torch.Tensor | None = None
+    _rewards_NF: torch.Tensor | None = None  # of the rollout that is being scored
+    _loss_sums: torch.Tensor | None = None  # of the metrics of the loss, over the micro-batches of an optimizer step
 
     def __init__(
         self,
@@ -343,10 +344,13 @@ class PPOTrainer(CriticTrainer):
                 "entropy": entropies_BT,
             }
             sums = torch.stack([*((x * mask_BT).sum().float() for x in means.values()), mask_BT.sum().float()])
-            *sums_, count = self._sum_over_processes(sums).tolist()
-            metrics = self._metrics["train" if self.model.training else "eval"]
-            for name, total in zip(means, sums_, strict=True):
-                metrics[name].append(total / max(count, 1))
+            self._loss_sums = sums if self._loss_sums is None else self._loss_sums + sums
+            if self.accelerator.sync_gradients:  # the last micro-batch of an optimizer step, or an evaluation's batch
+                *totals, count = self._sum_over_processes(self._loss_sums).tolist()
+                self._loss_sums = None
+                metrics = self._metrics["train" if self.model.training else "eval"]
+                for name, total in zip(means, totals, strict=True):
+                    metrics[name].append(total / max(count, 1))
         return loss
 
 

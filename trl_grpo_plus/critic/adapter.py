@@ -105,13 +105,20 @@ def inject(root: nn.Module, lora: LoraConfig, quantized: bool) -> dict[str, nn.P
 def inject_switched(
     root: nn.Module, lora: LoraConfig, quantized: bool
 ) -> tuple[dict[str, nn.Parameter], AdapterSwitch]:
-    """As `inject`, with the adapter off: returns its parameters, and the switch that turns it on."""
+    """As `inject`, but off and unknown to the state dict of the model; returns also the switch to turn it on."""
     active = {layer: layer._active_adapter for layer in _layers(root)}
     adapter = inject(root, lora, quantized)
     layers = _layers(root)
     for layer in layers:
         layer._active_adapter = active.get(layer, [])
+    root.register_state_dict_post_hook(_leave_out)
     return adapter, AdapterSwitch(layers, list(adapter.values()))
+
+
+def _leave_out(module: nn.Module, state_dict: dict[str, Any], prefix: str, metadata: Any) -> None:
+    """Keeps the critic's adapter out of the state dict of the model that it sits in, however that is saved."""
+    for name in [name for name in state_dict if name.startswith(prefix) and f".{NAME}." in f"{name}."]:
+        del state_dict[name]
 
 
 def _layers(model: nn.Module) -> list[BaseTunerLayer]:
