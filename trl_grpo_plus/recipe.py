@@ -23,6 +23,7 @@ from .ppo_config import PPOConfig
 from .prompts import PromptSpec
 
 _SECTIONS = ("prompts", "eval_prompts")
+_ALGORITHMS: dict[str, type[GRPOConfig]] = {"grpo": GRPOConfig, "ppo": PPOConfig}
 
 
 @dataclass
@@ -77,12 +78,16 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = Path(path)
     keys = _merge(_read(path), overrides)
-    config = PPOConfig if keys.get("algorithm") == "ppo" else GRPOConfig
-    parser = TrlParser((DataArguments, config, ModelConfig), allow_abbrev=False)
+    algorithm = keys.get("algorithm", "grpo")
+    if algorithm not in _ALGORITHMS:
+        raise UserError(f"{path}: `algorithm` must be one of {', '.join(_ALGORITHMS)}, found {algorithm!r}")
+    parser = TrlParser((DataArguments, _ALGORITHMS[algorithm], ModelConfig), allow_abbrev=False)
     known = {action.dest for action in parser._actions} - {"help"}
     for key in keys:
         if key not in known and key != "env":
-            raise UserError(f"{path}: unknown key `{key}`{did_you_mean(key, known)}")
+            of_ppo = algorithm != "ppo" and key in PPOConfig.__dataclass_fields__
+            hint = " (a key of `algorithm: ppo`)" if of_ppo else did_you_mean(key, known)
+            raise UserError(f"{path}: unknown key `{key}`{hint}")
     for name, value in (keys.get("env") or {}).items():
         os.environ[name] = str(value)
     values = {k: v for k, v in keys.items() if k != "env"}

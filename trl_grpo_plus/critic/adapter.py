@@ -111,7 +111,7 @@ def inject_switched(
     layers = _layers(root)
     for layer in layers:
         layer._active_adapter = active.get(layer, [])
-    root.register_state_dict_post_hook(_leave_out)
+    root.register_state_dict_post_hook(_leave_out)  # type: ignore[no-untyped-call]
     return adapter, AdapterSwitch(layers, list(adapter.values()))
 
 
