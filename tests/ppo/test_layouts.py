@@ -184,3 +184,24 @@ def test_the_policy_is_saved_without_the_critics_adapter(tiny_model, tmp_path, m
         names += [list(load_file(tmp_path / where / file)) for where in (critic, f"{critic}-by-hand")]
     assert names[0] and names[0] == names[1] == names[2] == names[3]
     assert sorted(p.name for p in (tmp_path / "adapter/critic").iterdir()) == ["critic.json", "critic.safetensors"]
+
+
+def test_a_shared_critic_reads_the_policys_forward_pass_or_runs_its_own(tiny_model, tmp_path):
+    trainer = make_trainer(tiny_model, tmp_path, critic="shared")
+    torch.nn.init.ones_(trainer.critic_module.head.linear.weight)
+    calls = []
+    trainer.model.base_model.register_forward_hook(lambda *args: calls.append(1))
+    batch = batch_of(torch.randint(8, 90, (2, 6), generator=torch.Generator().manual_seed(0)))
+    alone = trainer._values(batch, trainer.critic)
+    assert len(calls) == 1
+    with trainer.critic_module.listening():
+        trainer._logps_and_entropies(trainer.model, batch)
+    heard = trainer._values(batch, trainer.critic)
+    assert len(calls) == 2 and torch.allclose(heard, alone, atol=1e-6)
+    with trainer.critic_module.listening():
+        trainer._logps_and_entropies(trainer.model, {name: x[:1] for name, x in batch.items()})
+    again = trainer._values(batch, trainer.critic)
+    assert len(calls) == 4 and torch.allclose(again, alone, atol=1e-6)
+    for values in (alone, heard, again):
+        (gradient,) = torch.autograd.grad(values.sum(), trainer.model.base_model.norm.weight)
+        assert gradient.abs().sum() > 0, "the value loss trains the policy's backbone"

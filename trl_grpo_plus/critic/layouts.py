@@ -197,11 +197,10 @@ class SharedCritic(Critic):
 
     def hidden(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         heard, self._heard = self._heard, None
-        if heard is None:
-            return _last_hidden(self._policy[0].base_model, input_ids, attention_mask)
-        if heard.shape[:2] != input_ids.shape:
-            raise RuntimeError(f"the policy ran on {tuple(heard.shape[:2])} tokens, not {tuple(input_ids.shape)}")
-        return heard
+        if heard is not None and heard.shape[:2] == input_ids.shape:
+            return heard
+        # Nobody has listened, or to a forward pass over other rows, such as packed ones
+        return _last_hidden(self._policy[0].base_model, input_ids, attention_mask)
 
 
 def build_critic(layout: str, base: nn.Module, lora: LoraConfig | None) -> Critic:
