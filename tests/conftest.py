@@ -9,7 +9,7 @@ import torch  # noqa: E402
 
 from tests.tiny import save_tiny_model  # noqa: E402
 
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+torch.set_num_threads(1)  # tiny models: a second thread saves nothing, and costs much on a busy machine
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,36 @@ OVERRIDDEN: dict[str, tuple[str, ...]] = {
         "rollout_func",
         "environment_factory",
     ),
+    "_generate_single_turn": (
+        "self",
+        "prompt_ids",
+        "images",
+        "multimodal_fields",
+        "num_generations",
+        "has_tool_images",
+    ),
+    "_prepare_inputs": ("self", "generation_batch"),
+    "_compute_loss": ("self", "model", "inputs"),
+    "_get_per_token_logps_and_entropies": (
+        "self",
+        "model",
+        "input_ids",
+        "attention_mask",
+        "logits_to_keep",
+        "batch_size",
+        "compute_entropy",
+        "compute_aux_loss",
+        "pixel_values",
+        "image_grid_thw",
+        "num_images",
+        "pixel_attention_mask",
+        "spatial_shapes",
+        "num_tiles",
+        "image_sizes",
+        "token_type_ids",
+        "mm_token_type_ids",
+        "image_position_ids",
+    ),
     "create_model_card": ("self", "model_name", "dataset_name", "tags"),
 }
 
@@ -35,7 +65,41 @@ OVERRIDDEN: dict[str, tuple[str, ...]] = {
 CLASS_ATTRIBUTES = ("_tag_names", "_name", "_paper")
 
 # Attributes of a built trainer that we read.
-INSTANCE_ATTRIBUTES = ("reward_funcs", "reward_weights", "reward_func_names", "num_generations", "_metrics", "_logs")
+INSTANCE_ATTRIBUTES = (
+    "reward_funcs",
+    "reward_weights",
+    "reward_func_names",
+    "num_generations",
+    "num_iterations",
+    "loss_type",
+    "beta",
+    "top_entropy_quantile",
+    "aux_loss_enabled",
+    "eos_token_ids",
+    "generation_config",
+    "generation_kwargs",
+    "pad_to_multiple_of",
+    "use_vllm",
+    "use_transformers_continuous_batching",
+    "_tokenizer",
+    "_is_vlm",
+    "_step",
+    "_buffered_inputs",
+    "_entropy_bonus_enabled",
+    "_metrics",
+    "_logs",
+)
+
+# Keys of a micro-batch that we read; any other value in it has one entry per row, or none.
+BATCH_KEYS = (
+    "prompt_ids",
+    "prompt_mask",
+    "completion_ids",
+    "completion_mask",
+    "advantages",
+    "num_items_in_batch",
+    "old_per_token_logps",
+)
 
 # Keyword arguments that TRL gives every reward function, besides the dataset's columns.
 REWARD_KWARGS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
@@ -45,6 +109,14 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "trl.trainer.utils:get_config_model_id": ("config",),
     "trl.trainer.utils:get_callable_name": ("func",),
     "trl.trainer.utils:disable_dropout_in_model": ("model",),
+    "trl.extras.profiling:profiling_context": ("trainer", "name"),
+    "trl.models:unwrap_model_for_generation": (
+        "model",
+        "accelerator",
+        "gather_deepspeed3_params",
+        "generation_kwargs",
+        "gradient_checkpointing_kwargs",
+    ),
 }
 
 # The logger that TRL's warnings come from.
@@ -55,13 +127,12 @@ LOSS_IS_SCALED = True
 
 # PPO
 
-# Overridden in `CriticTrainer` and `PPOTrainer`, with `super()` called in all but `_compute_loss`, which is PPO's own.
+# Overridden in `CriticTrainer` and `PPOTrainer`, with `super()` called; the loss is PPO's own (`GRPOTrainer._loss`).
 # From `create_optimizer` on they are those of transformers' Trainer.
 PPO_OVERRIDDEN: dict[str, tuple[str, ...]] = {
     "_get_train_sampler": ("self", "dataset"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
     "_generate_and_score_completions": ("self", "inputs"),
-    "_compute_loss": ("self", "model", "inputs"),
     "_save_checkpoint": ("self", "model", "trial"),
     "create_optimizer": ("self", "model"),
     "_clip_grad_norm": ("self", "model"),

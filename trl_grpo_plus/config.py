@@ -6,12 +6,30 @@ A plain `trl.GRPOConfig` works as well: what it lacks takes the defaults below.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import trl
 import yaml
 
 from .errors import UserError
+
+# Options that save work without changing the mathematics: True, False or "auto".
+SWITCHES = ("share_prompt", "trim_padding", "skip_zero_advantage", "prefill_once", "drop_finished")
+_TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
+
+
+def parse_switch(name: str, value: Any) -> bool | Literal["auto"]:
+    """Returns the value of an option that is true, false or auto.
+
+    Raises:
+        UserError: It is none of them.
+    """
+    text = str(value).lower()
+    if text == "auto":
+        return "auto"
+    if text in (*_TRUE, *_FALSE):
+        return text in _TRUE
+    raise UserError(f"{name} must be true, false or auto, found {value!r}")
 
 
 @dataclass
@@ -22,6 +40,20 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         rewards: Verifiable rewards by name, as a list of names or of `{name: weight}` or `{name: {weight: 1.0, option:
             value}}`; a YAML or JSON text of the same on a command line. They come after the trainer's `reward_funcs`.
             See `trl_grpo_plus.rewards`.
+        share_prompt: Run each distinct prompt of a micro-batch once in the forwards that are trained on or score
+            log-probabilities, and keep rows of one prompt in one micro-batch. `"auto"`: where it is exact (judged from
+            the model, then verified on the first micro-batch) and runs fewer tokens; true: an error where it is not
+            exact; false: never. The same switch values hold below.
+        trim_padding: Cut each micro-batch to its own longest prompt and completion (TRL pads to the generation
+            batch's).
+        skip_zero_advantage: Leave rows whose advantage is exactly zero out of the forward, where they add nothing to
+            the gradient. Entropies are then logged over the rows that ran.
+        prefill_once: In generation without vLLM, run each distinct prompt once and copy its cache.
+        drop_finished: In generation without vLLM, let finished rows leave the batch.
+        decode_chunk: Decoding steps between two times that finished rows are dropped; `"auto"` chooses.
+        max_tokens_per_forward: Split a micro-batch into forwards of at most this many packed tokens; the activations
+            of one are alive at a time (each is run once more in the backward), and the loss and its gradient stay
+            those of the whole micro-batch. `None` does not split.
 
     Raises:
         UserError: A field has a value that cannot work; the message names the field, what was found, and what to do.
@@ -32,7 +64,39 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         metadata={"help": "Verifiable rewards by name, as YAML: `[gsm8k, {think_format: {weight: 0.1}}]`."},
     )
 
+    # Typed as texts for the parser of command lines; `__post_init__` leaves True, False or "auto".
+    share_prompt: str = field(
+        default="auto", metadata={"help": "Run each distinct prompt of a micro-batch once: auto, true or false."}
+    )
+    trim_padding: str = field(
+        default="auto", metadata={"help": "Cut each micro-batch to its own longest row: auto, true or false."}
+    )
+    skip_zero_advantage: str = field(
+        default="auto", metadata={"help": "Leave rows of zero advantage out of the forward: auto, true or false."}
+    )
+    prefill_once: str = field(
+        default="auto", metadata={"help": "Generation: run each distinct prompt once: auto, true or false."}
+    )
+    drop_finished: str = field(
+        default="auto", metadata={"help": "Generation: let finished rows leave the batch: auto, true or false."}
+    )
+    decode_chunk: str = field(
+        default="auto", metadata={"help": "Generation: steps between two drops of finished rows: auto or a number."}
+    )
+    max_tokens_per_forward: int | None = field(
+        default=None, metadata={"help": "Split a micro-batch into forwards of at most this many packed tokens."}
+    )
+
     def __post_init__(self) -> None:
+        for name in SWITCHES:
+            setattr(self, name, parse_switch(name, getattr(self, name)))
+        chunk: Any = self.decode_chunk
+        if chunk != "auto" and not (str(chunk).isdigit() and int(chunk) > 0):
+            raise UserError(f"decode_chunk must be auto or a positive whole number, found {chunk!r}")
+        chunk = chunk if chunk == "auto" else int(chunk)
+        self.decode_chunk = chunk
+        if self.max_tokens_per_forward is not None and self.max_tokens_per_forward < 1:
+            raise UserError(f"max_tokens_per_forward must be positive, found {self.max_tokens_per_forward}")
         if isinstance(self.rewards, str):
             self.rewards = yaml.safe_load(self.rewards)
         self._check_batch()

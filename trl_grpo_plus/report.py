@@ -93,6 +93,11 @@ def print_header(
         )
     else:
         row("loss", f"{args.loss_type}, beta {args.beta:g}, learning rate {args.learning_rate:g}")
+    savings = trainer.savings()
+    row("saves work", ", ".join(name for name, state in savings.items() if state == "on") or "nothing is switched on")
+    for name, state in savings.items():
+        if state != "on":
+            row("", f"{name} {state}")
     row("output", str(args.output_dir))
     console.print(table, highlight=False)
 

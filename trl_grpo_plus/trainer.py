@@ -2,21 +2,40 @@
 
 There is no mathematics here and no copy of a TRL method: every override is listed in `_trl_seams.py` and calls
 `super()`. With every added option off, the loss log is TRL's, bit for bit.
+
+    _generate_single_turn     rollouts/   each prompt prefilled once, finished rows dropped
+    _prepare_inputs           forward/    micro-batches regrouped by prompt and cut to their own longest row
+    _compute_loss             forward/    rows of zero advantage marked as skipped
+    _get_per_token_logps...   forward/    the shared-prompt forward, or TRL's
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import functools
 import os
 from pathlib import Path
 from typing import Any
 
+import torch
 import trl
+from accelerate.logging import get_logger
+from trl.extras.profiling import profiling_context
+from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import get_config_model_id
 
 from . import __version__
-from .config import GRPOConfig
+from .config import SWITCHES, GRPOConfig
+from .errors import UserError
+from .forward import Gate, composition_reason, inspect_model, optimizer_steps, regroup, score_rows, trim
 from .rewards import Weighted, build_rewards, check_columns
+from .rollouts import generate_groups, why_not, why_not_prefill_once
+from .work import Work
+
+logger = get_logger(__name__)
+
+_DEFAULTS = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
 
 
 class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
@@ -34,13 +53,19 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         **trl_kwargs: TRL's further keyword arguments.
 
     Raises:
-        UserError: A reward is unknown, has an option that it does not know, or reads a column that the dataset lacks.
+        UserError: A reward is unknown, has an option that it does not know, or reads a column that the dataset lacks;
+            or an option is set to true that is not exact on this model.
     """
 
     _tag_names = [*trl.GRPOTrainer._tag_names, "trl-grpo-plus"]
 
     # Every attribute added to TRL's trainer has its default here: TRL's tests build trainers with `object.__new__`.
     verifiers: tuple[Weighted, ...] = ()
+    gate: Gate | None = None
+    work: Work | None = None
+    _skip: tuple[torch.Tensor, torch.Tensor | None] | None = None
+    _in_window = 0  # micro-batches run since the last optimizer step
+    _said: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -66,6 +91,209 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None:
             check_columns(verifiers, columns, "the training dataset")
+        if self._option("max_tokens_per_forward") is None and not any(self._option(name) for name in SWITCHES):
+            return  # nothing is switched on: the stages stay away, and their metrics with them
+        self.gate = Gate(
+            self._option("share_prompt"),
+            inspect_model(self.model, aux_loss=self.aux_loss_enabled),
+            self._option("max_tokens_per_forward"),
+            self._say_once,
+        )
+        self.work = Work()
+        for name, reason in self._why_off().items():
+            if self._option(name) is True and reason is not None:
+                raise UserError(f"{name}=True is not exact here: {reason}. Set it to auto or false")
+
+    def _option(self, name: str) -> Any:
+        """Returns an option of `GRPOConfig`, its default where `args` is TRL's own."""
+        return getattr(self.args, name, _DEFAULTS[name])
+
+    def _say_once(self, message: str) -> None:
+        if message not in self._said:
+            self._said = self._said | {message}
+            logger.warning(message)
+
+    # What is on, and why not.
+
+    def _why_off(self) -> dict[str, str | None]:
+        """Returns, for each option that saves work, why it is not exact here, or `None`."""
+        generation = self._why_not_generate()
+        return {
+            "share_prompt": self.gate.reason if self.gate else "no gate",
+            "trim_padding": self.gate.exactness.trim_reason if self.gate else None,
+            "skip_zero_advantage": self._why_not_skip(),
+            "prefill_once": generation or why_not_prefill_once(self.model),
+            "drop_finished": generation,
+        }
+
+    def savings(self) -> dict[str, str]:
+        """Returns, for each option that saves work, "on" or "off" with the reason, for a run's header."""
+        found = {}
+        for name, reason in self._why_off().items():
+            if self._option(name) is False:
+                reason = "switched off"
+            found[name] = "on" if reason is None else f"off: {reason}"
+        return found
+
+    def _why_not_generate(self) -> str | None:
+        if self.use_vllm:
+            return "vLLM generates"
+        if self.use_transformers_continuous_batching:
+            return "transformers' continuous batching generates"
+        if self._is_vlm:
+            return "the model takes images"
+        return why_not(self.accelerator.unwrap_model(self.model), self.generation_config)
+
+    def _why_not_skip(self) -> str | None:
+        if self.beta != 0.0:
+            return f"beta={self.beta:g}: the KL term of such rows has a gradient"
+        if self._entropy_bonus_enabled:
+            return "the entropy bonus of such rows has a gradient"
+        if self.aux_loss_enabled:
+            return "the load-balancing loss of such rows has a gradient"
+        if self.top_entropy_quantile < 1.0:
+            return "top_entropy_quantile takes its threshold from all rows"
+        return None
+
+    # The stages, in the order of a step.
+
+    def _generate_single_turn(
+        self,
+        prompt_ids: Any,
+        images: Any,
+        multimodal_fields: Any,
+        num_generations: int,
+        has_tool_images: bool = False,
+    ) -> Any:
+        switches = {} if self.work is None else {k: self._option(k) for k in ("prefill_once", "drop_finished")}
+        ours = any(switches.values()) and not images and not multimodal_fields and self._why_not_generate() is None
+        if not ours or self.work is None:
+            return super()._generate_single_turn(
+                prompt_ids, images, multimodal_fields, num_generations, has_tool_images=has_tool_images
+            )
+        with (
+            profiling_context(self, "transformers.generate"),
+            unwrap_model_for_generation(
+                self.model_wrapped,
+                self.accelerator,
+                gather_deepspeed3_params=self.args.ds3_gather_for_generation,
+                generation_kwargs=self.generation_kwargs,
+                gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+            ) as model,
+        ):
+            completion_ids, stats = generate_groups(
+                model,
+                prompt_ids,
+                self.generation_config,
+                pad_token_id=self._tokenizer.pad_token_id,
+                eos_token_ids=self.eos_token_ids,
+                device=self.accelerator.device,
+                chunk=self._option("decode_chunk"),
+                pad_to_multiple_of=self.pad_to_multiple_of,
+                **switches,
+            )
+        self.work.add(stats.tokens, stats.stock_tokens)
+        return completion_ids, None  # TRL takes no log-probabilities from generation without vLLM
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        before = getattr(self, "_buffered_inputs", None)
+        inputs = super()._prepare_inputs(generation_batch)
+        batches: Any = getattr(self, "_buffered_inputs", None)
+        if batches is before or self.work is None:
+            return inputs
+        for batch in batches:  # what TRL would have run, before anything is cut
+            batch["tokens_stock"] = torch.tensor(batch["prompt_ids"].numel() + batch["completion_ids"].numel())
+        if len(batches) > 1 and self.gate is not None and self.gate.open and self._why_not_regroup() is None:
+            steps = optimizer_steps(
+                len(batches), self.args.gradient_accumulation_steps, self.num_iterations, self._in_window
+            )
+            batches = regroup(batches, steps)
+        if self._trims():
+            batches = [trim(batch) for batch in batches]
+        self._buffered_inputs = batches
+        return batches[self._step % self.args.steps_per_generation]
+
+    def _why_not_regroup(self) -> str | None:
+        return composition_reason(
+            self.loss_type,
+            top_entropy_quantile=self.top_entropy_quantile,
+            entropy_bonus=self._entropy_bonus_enabled,
+            aux_loss=self.aux_loss_enabled,
+        )
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        training = self.work is not None and self.model.training
+        if training and self._option("skip_zero_advantage") is not False and self._why_not_skip() is None:
+            skip_B = (inputs["advantages"].view(len(inputs["advantages"]), -1) == 0).all(dim=1)
+            self._skip = (skip_B, inputs.get("old_per_token_logps"))
+        try:
+            loss = self._loss(model, inputs)
+        finally:
+            self._skip = None
+        if training and self.work is not None:
+            ends_step = self.accelerator.sync_gradients
+            self._in_window = 0 if ends_step else self._in_window + 1
+            self.work.trimmed(inputs)
+            if ends_step:
+                for key, value in self.work.flush(self.accelerator).items():
+                    self._metrics["train"][key].append(value)
+        return loss
+
+    def _loss(self, model: Any, inputs: Any) -> Any:
+        """Returns the loss of a micro-batch: TRL's; PPO has another."""
+        return super()._compute_loss(model, inputs)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **vision: Any,
+    ) -> Any:
+        plain = functools.partial(super()._get_per_token_logps_and_entropies, model, compute_entropy=compute_entropy)
+        gate, work = self.gate, self.work
+        given = any(value is not None for value in vision.values())
+        if gate is None or work is None or given or compute_aux_loss or not (gate.open or self._skip or self._trims()):
+            if work is not None:
+                work.add(input_ids.numel(), input_ids.numel())
+            return plain(
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                batch_size=batch_size,
+                compute_aux_loss=compute_aux_loss,
+                **vision,
+            )
+        skip_B, fill_logps = self._skip or (None, None)
+        size = batch_size or len(input_ids)
+        parts = []
+        for start in range(0, len(input_ids), size):
+            rows = slice(start, start + size)
+            logps, entropies, run = score_rows(
+                gate,
+                model,
+                input_ids[rows],
+                attention_mask[rows],
+                logits_to_keep,
+                lambda *rectangle: plain(*rectangle)[:2],
+                compute_entropy=compute_entropy,
+                skip_B=None if skip_B is None else skip_B[rows],
+                fill_logps_BC=None if fill_logps is None else fill_logps[rows],
+                trims=self._trims(),
+                autocast=self.accelerator.autocast,
+            )
+            work.add(run, input_ids[rows].numel())
+            parts.append((logps, entropies))
+        all_logps, all_entropies = zip(*parts, strict=True)
+        return torch.cat(all_logps), torch.cat(all_entropies) if compute_entropy else None, None
+
+    def _trims(self) -> bool:
+        exactness = self.gate.exactness if self.gate else None
+        return self._option("trim_padding") is not False and exactness is not None and exactness.trim_reason is None
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Writes TRL's model card, and which version of this package trained the model."""

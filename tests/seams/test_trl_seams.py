@@ -51,5 +51,7 @@ def test_instance_attributes_and_logger_stand_in_the_source():
     source = inspect.getsource(module.GRPOTrainer)
     for name in _trl_seams.INSTANCE_ATTRIBUTES:
         assert f"self.{name}" in source, name
+    for name in _trl_seams.BATCH_KEYS:
+        assert f'"{name}"' in source, name
     for name in _trl_seams.REWARD_KWARGS:
         assert name in source, name

@@ -43,6 +43,8 @@ class CriticTrainer(GRPOTrainer):
             options = {"use_reentrant": False, **(args.gradient_checkpointing_kwargs or {})}
             options["context_fn"] = recompute_with_same_adapter
             args.gradient_checkpointing_kwargs = args.activation_checkpointing_kwargs = options
+        if args.critic == "shared" and args.share_prompt == "auto":
+            args.share_prompt = False  # the hidden states of a packed forward are of no use to the value head
         super().__init__(model, reward_funcs, args, *trl_args, **kwargs)
         name = type(self).__name__
         if self._is_vlm:

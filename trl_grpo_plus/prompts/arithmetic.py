@@ -163,8 +163,9 @@ def problems(
             return found[:size]
         if draws == count:
             raise ValueError(
-                f"`size`={size} asks for more {split} rows than there are distinct problems ({len(found)} with operands "
-                f"{low}..{high} and operations {' '.join(operations)}): lower `size`, or raise `digits` or `operands`"
+                f"`size`={size} asks for more {split} rows than there are distinct problems ({len(found)} with "
+                f"operands {low}..{high} and operations {' '.join(operations)}): lower `size`, or raise `digits` or "
+                "`operands`"
             )
         draws = min(count, 2 * draws)
 

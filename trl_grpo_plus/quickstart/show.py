@@ -109,8 +109,8 @@ def _print_result(
 ) -> None:
     before, after = result["before"], result["after"]
     table = Table()
-    for heading in ("held-out problems, never trained or tuned on", "before GRPO", "after GRPO"):
-        table.add_column(heading, justify="left" if table.columns == [] else "right")
+    for heading in ("held-out problems", "before GRPO", "after GRPO"):
+        table.add_column(heading, justify="right" if table.columns else "left", no_wrap=True)
 
     def percent(values: dict[str, Any], key: str) -> str:
         return "-" if values.get(key) is None else f"{values[key]:.1%}"
@@ -164,7 +164,7 @@ def limits(settings: QuickstartSettings) -> str:
     if settings.style == "mixed":
         return (
             "most of the gain is the policy dropping the guessing habit that the demonstrations put there on purpose; "
-            "'right where worked' is the part that is better arithmetic. Completions get longer because worked answers "
-            f"are longer, not because reasoning grew. And {general}"
+            "'right where worked' is the part that is better arithmetic. Completions get longer because worked "
+            f"answers are longer, not because reasoning grew. And {general}"
         )
     return f"the whole gain is better arithmetic in an unchanged form: no new reasoning appears. And {general}"

@@ -1,0 +1,88 @@
+"""Writes the README's tables from the files in benchmarks/results, between `<!-- name -->` and `<!-- /name -->`.
+
+python benchmarks/tables.py            # rewrites README.md
+"""
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks/results"
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{100 * low:.0f} to {100 * high:.0f}"
+
+
+def quickstart() -> str:
+    """Held-out accuracy before and after, per seed and per arm."""
+    record = json.loads((RESULTS / "quickstart.json").read_text())
+    lines = [
+        "| run | pass@1 before GRPO, % | after, % | gain, points (95 % interval) | seconds |",
+        "|---|---|---|---|---|",
+    ]
+    names = {"control": "`--control`, a random reward", "mixed": "`--style mixed`", "lora": "`--lora`"}
+    rows = [(f"seed {seed}", result) for seed, result in record["seeds"].items()]
+    rows += [(f"{names[arm]}, seed {result['arguments'][-1]}", result) for arm, result in record["arms"].items()]
+    for name, r in rows:
+        low, high = (100 * x for x in r["gain_interval"])
+        lines.append(
+            f"| {name} | {100 * r['before']:.1f} ({_interval(*r['before_interval'])}) "
+            f"| {100 * r['after']:.1f} ({_interval(*r['after_interval'])}) "
+            f"| {100 * r['gain']:+.1f} ({low:+.0f} to {high:+.0f}) | {r['seconds']:.0f} |"
+        )
+    first = next(iter(record["seeds"].values()))
+    device = record["environment"]["device"]
+    lines.append("")
+    lines.append(
+        f"Sampled at temperature 1, {first['samples_per_problem']} samples of each of {first['problems']} held-out "
+        f"problems; intervals are bootstrapped over problems. Seconds are those of the whole process on {device}, of "
+        f"which it uses one ([results](benchmarks/results/quickstart.json))."
+    )
+    return "\n".join(lines)
+
+
+def speed() -> str:
+    """Ratios of the named points: stock TRL against ours."""
+    record = json.loads((RESULTS / "step.json").read_text())
+    lines = [
+        "| prompt, completion (tokens) | G x prompts a batch | whole step | forward + backward | generation "
+        "| peak memory of the update |",
+        "|---|---|---|---|---|---|",
+    ]
+    for r in record["results"]:
+        if not r["bars"]:
+            continue
+        length = f"{r['C']} at most, a third on average" if r["skewed"] else f"{r['C']}"
+        dead = f", {r['dead']:.0%} of the groups without signal" if r["dead"] else ""
+        ratios = r["ratios"]
+        lines.append(
+            f"| {r['P']}, {length}{dead} | {r['G']} x {r['prompts']} | {ratios['step']:.2f}x "
+            f"| {ratios['forward+backward']:.2f}x | {ratios['generation']:.2f}x | {ratios['memory']:.2f} of TRL's |"
+        )
+    lines.append("")
+    environment = record["environment"]
+    lines.append(
+        f"Times: stock TRL {environment['trl']} / ours, medians, interleaved in one process; full fine-tuning of a "
+        f"random Llama of about 10 M parameters in {record['dtype']}, {record['threads']} thread of "
+        f"{environment['device']} ([results](benchmarks/results/step.json), with the grid and the plot beside it). "
+        "Nothing here was measured on a GPU."
+    )
+    return "\n".join(lines)
+
+
+TABLES = {"quickstart": quickstart, "speed": speed}
+
+
+def render(text: str) -> str:
+    """Returns the README with every table written anew."""
+    for name, table in TABLES.items():
+        pattern = rf"<!-- {name} -->.*?<!-- /{name} -->"
+        text = re.sub(pattern, lambda _, n=name, t=table: f"<!-- {n} -->\n\n{t()}\n\n<!-- /{n} -->", text, flags=re.S)
+    return text
+
+
+if __name__ == "__main__":
+    readme = ROOT / "README.md"
+    readme.write_text(render(readme.read_text()))

@@ -1,0 +1,49 @@
+"""Two processes (gloo, on a CPU): the same weights as TRL's trainer in two processes, on the same rollouts."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+
+
+def launch(which, model, directory, options):
+    command = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--cpu",
+        "--num_processes",
+        "2",
+        "--mixed_precision",
+    ]
+    command += ["no", "--main_process_port", "0", "--module", "tests.parity.distributed_run"]
+    command += [which, model, str(directory), json.dumps(options)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return torch.load(directory / f"{which}.pt", weights_only=False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_iterations": 2},
+        {"per_device_train_batch_size": 4, "beta": 0.04, "max_tokens_per_forward": 40, "lora": True},
+    ],
+    ids=["full", "lora_budget"],
+)
+def test_two_processes(options, tiny_model_without_chat, tmp_path):
+    theirs = launch("trl", tiny_model_without_chat, tmp_path, options)
+    ours = launch("ours", tiny_model_without_chat, tmp_path, options)
+    for name, parameter in theirs["weights"].items():
+        assert torch.allclose(ours["weights"][name], parameter, rtol=0, atol=1e-5), name
+    for mine, other in zip(ours["log"][:-1], theirs["log"][:-1], strict=True):
+        assert mine["loss"] == pytest.approx(other["loss"], abs=1e-6)
+        assert mine["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-4)
+        assert mine["work/saved"] > 0
