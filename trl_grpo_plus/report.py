@@ -40,10 +40,14 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _parameters(model: Any) -> tuple[int, int]:
-    """Returns (all, trained) parameters; a 4-bit weight counts the numbers that it packs."""
+def _parameters(trainer: Any) -> tuple[int, int]:
+    """Returns the policy's (all, trained) parameters; a 4-bit weight counts the numbers that it packs."""
     every = trained = 0
-    for parameter in model.parameters():
+    critic = trainer.critic_module.trained.values() if isinstance(trainer.args, PPOConfig) else ()
+    critics = {id(parameter) for parameter in critic}  # an adapter of the critic may sit in the policy's layers
+    for parameter in trainer.model.parameters():
+        if id(parameter) in critics:
+            continue
         shape = getattr(getattr(parameter, "quant_state", None), "shape", None) or parameter.shape
         count = 1
         for side in shape:
@@ -62,7 +66,7 @@ def print_header(
 ) -> None:
     """Prints what is about to run: model, parameters trained, batch arithmetic, rewards, data, destination."""
     args = trainer.args
-    every, trained = _parameters(trainer.model)
+    every, trained = _parameters(trainer)
     dtype = str(trainer.model.dtype).removeprefix("torch.")
     completions = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     prompts = completions / args.num_generations
@@ -136,7 +140,7 @@ def summarize(
     keys += ["completions/mean_length", "completions/clipped_ratio"]
     if not held_out and trainer.num_generations > 1:  # a held-out prompt may have one completion only
         keys.append("frac_reward_zero_std")
-    every, trained = _parameters(trainer.model)
+    every, trained = _parameters(trainer)
     return {
         "recipe": str(recipe.path),
         "model": recipe.model.model_name_or_path,

@@ -59,6 +59,9 @@ def test_a_recipe_trains_with_ppo_and_resumes(recipe, capsys, monkeypatch, tmp_p
     assert "critic adapter, trains" in text and "PPO, 4 epochs, kl_coef 0.05" in text
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "policy/loss" in line] == [1, 2, 3]
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    about = json.loads((tmp_path / "run/critic/critic.json").read_text())
+    assert about["trained_parameters"] == summary["parameters_trained"] + 33  # the same LoRA, and a head of 32 + 1
     assert (tmp_path / "run/critic/critic.safetensors").exists() and (tmp_path / "run/plots/reward.png").exists()
     code, text = run(capsys, monkeypatch, "train", f"{tmp_path}/run/recipe.yaml", "--resume", "--max_steps", "5")
     assert code == 0, text

@@ -250,3 +250,18 @@ def test_the_configuration_goes_to_json_and_through_a_file(tiny_model, tmp_path)
     assert fields["critic"] == "adapter" and fields["gradient_checkpointing_kwargs"] == {"use_reentrant": False}
     torch.save(trainer.args, tmp_path / "args.bin")
     assert torch.load(tmp_path / "args.bin", weights_only=False).critic == "adapter"
+
+
+def test_the_completion_log_has_ppos_advantages(tiny_model, tmp_path):
+    import pandas
+
+    trainer = make_trainer(
+        tiny_model, tmp_path, max_steps=1, log_completions=True, num_completions_to_print=0, whiten_advantages=False
+    )
+    trainer.train()
+    table = pandas.read_parquet(tmp_path / "completions/completions_00001.parquet")
+    assert len(table) == 16 and table["advantage"].abs().sum() > 0
+    # values are zero at first, so that the advantages of a completion are lambda's powers of its score
+    scored = table[table["letters"] > 0]
+    assert ((scored["advantage"] > 0.5 * scored["letters"]) & (scored["advantage"] <= scored["letters"])).all()
+    assert (table[table["letters"] == 0]["advantage"] == 0).all()
