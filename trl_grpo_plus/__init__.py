@@ -25,6 +25,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "GRPOConfig": "config",
     "GRPOTrainer": "trainer",
+    "PPOConfig": "ppo_config",
+    "PPOTrainer": "ppo",
     "PromptSpec": "prompts",
     "load_prompts": "prompts",
     "RewardFunction": "rewards",
@@ -35,6 +37,8 @@ _PUBLIC = {
 
 if TYPE_CHECKING:
     from .config import GRPOConfig as GRPOConfig
+    from .ppo import PPOTrainer as PPOTrainer
+    from .ppo_config import PPOConfig as PPOConfig
     from .prompts import PromptSpec as PromptSpec
     from .prompts import load_prompts as load_prompts
     from .rewards import RewardFunction as RewardFunction

@@ -109,6 +109,7 @@ REWARD_KWARGS = ("prompts", "completions", "completion_ids", "trainer_state", "l
 FUNCTIONS: dict[str, tuple[str, ...]] = {
     "trl.trainer.utils:get_config_model_id": ("config",),
     "trl.trainer.utils:get_callable_name": ("func",),
+    "trl.trainer.utils:disable_dropout_in_model": ("model",),
     "trl.extras.profiling:profiling_context": ("trainer", "name"),
     "trl.models:unwrap_model_for_generation": (
         "model",
@@ -124,3 +125,69 @@ LOGGER = "trl.trainer.grpo_trainer"
 
 # `loss_is_scaled_for_ga` must stay true: TRL's loss divides by the accumulation steps itself.
 LOSS_IS_SCALED = True
+
+# PPO
+
+# Overridden in `CriticTrainer` and `PPOTrainer`, with `super()` called; the loss is PPO's own (`GRPOTrainer._loss`).
+# From `create_optimizer` on they are those of transformers' Trainer.
+PPO_OVERRIDDEN: dict[str, tuple[str, ...]] = {
+    "_get_train_sampler": ("self", "dataset"),
+    "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
+    "_generate_and_score_completions": ("self", "inputs"),
+    "_save_checkpoint": ("self", "model", "trial"),
+    "create_optimizer": ("self", "model"),
+    "_clip_grad_norm": ("self", "model"),
+    "_save": ("self", "output_dir", "state_dict"),
+    "_load_from_checkpoint": ("self", "resume_from_checkpoint", "model"),
+    "_load_best_model": ("self",),
+}
+
+# Called with these first parameters; TRL has more.
+PPO_CALLED: dict[str, tuple[str, ...]] = {
+    "_get_per_token_logps_and_entropies": (
+        "self",
+        "model",
+        "input_ids",
+        "attention_mask",
+        "logits_to_keep",
+        "batch_size",
+        "compute_entropy",
+    ),
+    "get_decay_parameter_names": ("self", "model"),
+}
+
+# Attributes of a built trainer that PPO reads, besides those above; it also sets `_step` and `_buffered_inputs`.
+PPO_ATTRIBUTES = (
+    "ref_model",
+    "eos_token_ids",
+    "_tokenizer",
+    "_is_vlm",
+    "aux_loss_enabled",
+    "entropy_coef",
+    "epsilon_low",
+    "epsilon_high",
+    "num_iterations",
+    "current_gradient_accumulation_steps",
+    "_step",
+    "_buffered_inputs",
+)
+
+# Entries of a rollout that PPO reads; it replaces `advantages` and `num_items_in_batch` and adds its own.
+PPO_BATCH_KEYS = (
+    "prompt_ids",
+    "prompt_mask",
+    "completion_ids",
+    "completion_mask",
+    "tool_mask",
+    "old_per_token_logps",
+    "ref_per_token_logps",
+    "num_items_in_batch",
+)
+
+# What PPO relies on in other libraries' private surface: the class, and a name in its source.
+PPO_ELSEWHERE = {
+    "peft.tuners.tuners_utils:BaseTunerLayer": "_active_adapter",
+    "torch.nn.parallel:DistributedDataParallel": "_ddp_params_and_buffers_to_ignore",
+    "bitsandbytes.nn:Linear4bit": "support_avx512bf16_for_cpu",
+    "trl.trainer.utils:RepeatSampler": "torch.randperm(self.num_samples, generator=self.generator)",
+}

@@ -12,16 +12,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from trl import ModelConfig, ScriptArguments, TrlParser
 
 from .config import GRPOConfig
 from .errors import UserError, did_you_mean
+from .ppo_config import PPOConfig
 from .prompts import PromptSpec
 
 _SECTIONS = ("prompts", "eval_prompts")
+_ALGORITHMS: dict[str, type[GRPOConfig]] = {"grpo": GRPOConfig, "ppo": PPOConfig}
 
 
 @dataclass
@@ -29,11 +31,13 @@ class DataArguments(ScriptArguments):  # type: ignore[misc]
     """What a recipe says beside the trainer's and the model's configuration.
 
     Args:
+        algorithm: `grpo`, or `ppo`, whose recipes know every field of `PPOConfig`.
         prompts: The `prompts` section: see `PromptSpec`.
         eval_prompts: Held-out prompts, evaluated before and after the training.
         reward_funcs: TRL's key: names of `trl.rewards`, or dotted paths.
     """
 
+    algorithm: Literal["grpo", "ppo"] = field(default="grpo", metadata={"help": "What trains: GRPO or PPO."})
     prompts: str | None = field(
         default=None, metadata={"help": "Training prompts: a source, or the YAML of a section."}
     )
@@ -74,11 +78,16 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = Path(path)
     keys = _merge(_read(path), overrides)
-    parser = TrlParser((DataArguments, GRPOConfig, ModelConfig), allow_abbrev=False)
+    algorithm = keys.get("algorithm", "grpo")
+    if algorithm not in _ALGORITHMS:
+        raise UserError(f"{path}: `algorithm` must be one of {', '.join(_ALGORITHMS)}, found {algorithm!r}")
+    parser = TrlParser((DataArguments, _ALGORITHMS[algorithm], ModelConfig), allow_abbrev=False)
     known = {action.dest for action in parser._actions} - {"help"}
     for key in keys:
         if key not in known and key != "env":
-            raise UserError(f"{path}: unknown key `{key}`{did_you_mean(key, known)}")
+            of_ppo = algorithm != "ppo" and key in PPOConfig.__dataclass_fields__
+            hint = " (a key of `algorithm: ppo`)" if of_ppo else did_you_mean(key, known)
+            raise UserError(f"{path}: unknown key `{key}`{hint}")
     for name, value in (keys.get("env") or {}).items():
         os.environ[name] = str(value)
     values = {k: v for k, v in keys.items() if k != "env"}
@@ -94,7 +103,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         raise UserError(f"{path}: {error}") from error
     if model.model_name_or_path is None:
         raise UserError(f"{path}: `model_name_or_path` is missing: a model id or a directory")
-    if args.rewards is None and not data.reward_funcs:
+    if args.rewards is None and not data.reward_funcs and not getattr(args, "reward_model", None):
         raise UserError(f"{path}: `rewards` is missing: name at least one, such as `rewards: [gsm8k]`")
     args.rewards = [*(_trl_reward(name) for name in data.reward_funcs or []), *(args.rewards or [])]
     return Recipe(args, model, _train_prompts(data, path), _eval_prompts(data, args), keys, path)

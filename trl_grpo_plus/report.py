@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import __version__
+from .ppo_config import PPOConfig
 from .recipe import Recipe
 from .rewards import Weighted
 
@@ -39,10 +40,14 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _parameters(model: Any) -> tuple[int, int]:
-    """Returns (all, trained) parameters; a 4-bit weight counts the numbers that it packs."""
+def _parameters(trainer: Any) -> tuple[int, int]:
+    """Returns the policy's (all, trained) parameters; a 4-bit weight counts the numbers that it packs."""
     every = trained = 0
-    for parameter in model.parameters():
+    critic = trainer.critic_module.trained.values() if isinstance(trainer.args, PPOConfig) else ()
+    critics = {id(parameter) for parameter in critic}  # an adapter of the critic may sit in the policy's layers
+    for parameter in trainer.model.parameters():
+        if id(parameter) in critics:
+            continue
         shape = getattr(getattr(parameter, "quant_state", None), "shape", None) or parameter.shape
         count = 1
         for side in shape:
@@ -61,7 +66,7 @@ def print_header(
 ) -> None:
     """Prints what is about to run: model, parameters trained, batch arithmetic, rewards, data, destination."""
     args = trainer.args
-    every, trained = _parameters(trainer.model)
+    every, trained = _parameters(trainer)
     dtype = str(trainer.model.dtype).removeprefix("torch.")
     completions = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
     prompts = completions / args.num_generations
@@ -83,7 +88,15 @@ def print_header(
     row("prompts", f"{rows:,} from {recipe.prompts.source}")
     if held_out and recipe.eval_prompts:
         row("held out", f"{held_out:,} from {recipe.eval_prompts.source}, split {recipe.eval_prompts.split}")
-    row("loss", f"{args.loss_type}, beta {args.beta:g}, learning rate {args.learning_rate:g}")
+    if isinstance(args, PPOConfig):
+        weights = sum(p.numel() for p in trainer.critic_module.trained.values())
+        row("critic", f"{args.critic}, trains {_millions(weights)}, learning rate {args.critic_learning_rate:g}")
+        row(
+            "loss",
+            f"PPO, {args.num_ppo_epochs} epochs, kl_coef {args.kl_coef:g}, learning rate {args.learning_rate:g}",
+        )
+    else:
+        row("loss", f"{args.loss_type}, beta {args.beta:g}, learning rate {args.learning_rate:g}")
     savings = trainer.savings()
     row("saves work", ", ".join(name for name, state in savings.items() if state == "on") or "nothing is switched on")
     for name, state in savings.items():
@@ -125,9 +138,9 @@ def summarize(
     first, last = (before, after) if held_out else _train_windows(trainer)
     keys = ["reward", *(f"rewards/{r.name}/mean" for r in rewards)]
     keys += ["completions/mean_length", "completions/clipped_ratio"]
-    if not held_out:  # a held-out prompt may have one completion only
+    if not held_out and trainer.num_generations > 1:  # a held-out prompt may have one completion only
         keys.append("frac_reward_zero_std")
-    every, trained = _parameters(trainer.model)
+    every, trained = _parameters(trainer)
     return {
         "recipe": str(recipe.path),
         "model": recipe.model.model_name_or_path,

@@ -17,6 +17,7 @@ from rich.console import Console
 from . import report
 from .callbacks import MetricsFile, ProgressDisplay, StopOnSignal
 from .errors import UserError
+from .ppo_config import PPOConfig
 from .prompts import load_prompts
 from .recipe import Recipe, dump_recipe
 from .rewards import build_rewards, check_columns
@@ -84,7 +85,7 @@ def train(recipe: Recipe, console: Console, resume: str | None = None, overwrite
 
 
 def build_trainer(recipe: Recipe, prompts: Any, held_out: Any, tokenizer: Any) -> Any:
-    """Returns the `GRPOTrainer` of a recipe.
+    """Returns the `GRPOTrainer` or `PPOTrainer` of a recipe.
 
     Args:
         recipe: The recipe.
@@ -98,6 +99,7 @@ def build_trainer(recipe: Recipe, prompts: Any, held_out: Any, tokenizer: Any) -
     from transformers import PrinterCallback, ProgressCallback
     from trl import get_peft_config, get_quantization_config
 
+    from .ppo import PPOTrainer
     from .trainer import GRPOTrainer
 
     args, model = recipe.args, recipe.model
@@ -108,7 +110,8 @@ def build_trainer(recipe: Recipe, prompts: Any, held_out: Any, tokenizer: Any) -
         **(args.model_init_kwargs or {}),
     }
     try:
-        trainer = GRPOTrainer(
+        trainer_class = PPOTrainer if isinstance(args, PPOConfig) else GRPOTrainer
+        trainer = trainer_class(
             model.model_name_or_path,
             args=args,
             train_dataset=prompts,
