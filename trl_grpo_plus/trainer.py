@@ -192,26 +192,35 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 pad_to_multiple_of=self.pad_to_multiple_of,
                 **switches,
             )
-        self.work.add(stats.tokens, stats.stock_tokens)
+        self._count(stats.tokens, stats.stock_tokens)
         return completion_ids, None  # TRL takes no log-probabilities from generation without vLLM
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         before = getattr(self, "_buffered_inputs", None)
         inputs = super()._prepare_inputs(generation_batch)
         batches: Any = getattr(self, "_buffered_inputs", None)
-        if batches is before or self.work is None:
+        if self.work is None or not self.model.training:
             return inputs
-        for batch in batches:  # what TRL would have run, before anything is cut
-            batch["tokens_stock"] = torch.tensor(batch["prompt_ids"].numel() + batch["completion_ids"].numel())
+        if batches is not before:
+            self._buffered_inputs = batches = self._arrange(batches)
+        inputs = batches[self._step % self.args.steps_per_generation]
+        self._count(0, int(inputs["tokens_cut"]))
+        return inputs
+
+    def _arrange(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Returns the micro-batches of a generation batch, regrouped and cut, as far as each is exact."""
         if len(batches) > 1 and self.gate is not None and self.gate.open and self._why_not_regroup() is None:
             steps = optimizer_steps(
                 len(batches), self.args.gradient_accumulation_steps, self.num_iterations, self._in_window
             )
             batches = regroup(batches, steps)
-        if self._trims():
-            batches = [trim(batch) for batch in batches]
-        self._buffered_inputs = batches
-        return batches[self._step % self.args.steps_per_generation]
+        arranged = []
+        for batch in batches:
+            cut = trim(batch) if self._trims() else dict(batch)
+            tokens = [b["prompt_ids"].numel() + b["completion_ids"].numel() for b in (batch, cut)]
+            cut["tokens_cut"] = torch.tensor(tokens[0] - tokens[1])  # what TRL would run beyond what is left
+            arranged.append(cut)
+        return arranged
 
     def _why_not_regroup(self) -> str | None:
         return composition_reason(
@@ -227,21 +236,24 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             skip_B = (inputs["advantages"].view(len(inputs["advantages"]), -1) == 0).all(dim=1)
             self._skip = (skip_B, inputs.get("old_per_token_logps"))
         try:
-            loss = self._loss(model, inputs)
+            return super()._compute_loss(model, inputs)
         finally:
             self._skip = None
-        if training and self.work is not None:
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> Any:
+        """Runs one micro-batch as TRL does, and logs the work of an optimizer step at its end."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if self.work is not None:
             ends_step = self.accelerator.sync_gradients
             self._in_window = 0 if ends_step else self._in_window + 1
-            self.work.trimmed(inputs)
             if ends_step:
                 for key, value in self.work.flush(self.accelerator).items():
                     self._metrics["train"][key].append(value)
         return loss
 
-    def _loss(self, model: Any, inputs: Any) -> Any:
-        """Returns the loss of a micro-batch: TRL's; PPO has another."""
-        return super()._compute_loss(model, inputs)
+    def _count(self, run: int, stock: int) -> None:
+        if self.work is not None and self.model.training:  # an evaluation's work is no step's
+            self.work.add(run, stock)
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -255,11 +267,10 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         **vision: Any,
     ) -> Any:
         plain = functools.partial(super()._get_per_token_logps_and_entropies, model, compute_entropy=compute_entropy)
-        gate, work = self.gate, self.work
+        gate = self.gate
         given = any(value is not None for value in vision.values())
-        if gate is None or work is None or given or compute_aux_loss or not (gate.open or self._skip or self._trims()):
-            if work is not None:
-                work.add(input_ids.numel(), input_ids.numel())
+        if gate is None or given or compute_aux_loss or not (gate.open or self._skip or self._trims()):
+            self._count(input_ids.numel(), input_ids.numel())
             return plain(
                 input_ids,
                 attention_mask,
@@ -286,7 +297,7 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
                 trims=self._trims(),
                 autocast=self.accelerator.autocast,
             )
-            work.add(run, input_ids[rows].numel())
+            self._count(run, input_ids[rows].numel())
             parts.append((logps, entropies))
         all_logps, all_entropies = zip(*parts, strict=True)
         return torch.cat(all_logps), torch.cat(all_entropies) if compute_entropy else None, None

@@ -6,7 +6,6 @@ a backward runs the same positions as its forward. Padding counts, since it is c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,12 +22,6 @@ class Work:
         """Adds positions that ran, and those that TRL would have run in their place."""
         self.run += run
         self.stock += stock
-
-    def trimmed(self, inputs: Mapping[str, Any]) -> None:
-        """Adds what TRL would have run more on a micro-batch that was cut to its own longest row."""
-        if "tokens_stock" in inputs:
-            kept = inputs["prompt_ids"].numel() + inputs["completion_ids"].numel()
-            self.stock += int(inputs["tokens_stock"]) - kept
 
     def flush(self, accelerator: Any) -> dict[str, float]:
         """Returns the metrics of the step, summed over processes, and starts the next one.

@@ -176,12 +176,14 @@ def test_greedy_with_each_option(fields):
         assert expected != reference(model, PROMPT_IDS, config_like_trl(do_sample=False))
 
 
-def test_eos_that_only_trl_knows():
-    """TRL cuts at its own EOS list, even where `generation_kwargs` makes `generate` stop at another one."""
+@pytest.mark.parametrize(("generate_eos", "trl_eos"), [([2, 3], EOS), (EOS, [2, 3])])
+def test_trl_and_generate_know_different_eos(generate_eos, trl_eos):
+    """`generation_kwargs` may change where `generate` stops; TRL cuts at its own list, and keeps padding otherwise."""
     model = build()
-    greedy = config_like_trl(do_sample=False, eos_token_id=[2, 3])
-    expected = reference(model, PROMPT_IDS, greedy, eos=EOS)
-    assert ours(model, PROMPT_IDS, greedy, eos=EOS)[0] == expected
+    greedy = config_like_trl(do_sample=False, eos_token_id=generate_eos, max_new_tokens=80)
+    expected = reference(model, PROMPT_IDS, greedy, eos=trl_eos)
+    for options in ({}, {"drop_finished": False}, {"chunk": 50}):
+        assert ours(model, PROMPT_IDS, greedy, eos=trl_eos, **options)[0] == expected
 
 
 def test_model_generation_config_is_merged():
@@ -228,6 +230,17 @@ def test_lora_and_gradient_checkpointing(dtype):
         without = reference(model, PROMPT_IDS, greedy)
         assert ours(model, PROMPT_IDS, greedy)[0] == without
     assert without != expected
+
+
+def test_qlora(tmp_path):
+    build(hidden_size=64, intermediate_size=128, head_dim=16).save_pretrained(tmp_path)
+    quantization = transformers.BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32
+    )
+    base = AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=quantization, device_map={"": "cpu"})
+    model = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)).train()
+    greedy = config_like_trl(do_sample=False)
+    assert ours(model, PROMPT_IDS, greedy)[0] == reference(model, PROMPT_IDS, greedy)
 
 
 # Sampled
@@ -466,7 +479,7 @@ def test_options_of_the_model_count():
     [
         ("MambaConfig", {"state_size": 4}, "MambaForCausalLM"),
         ("T5Config", {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_kv": 8, "d_ff": 16}, "decoder-only"),
-        ("BloomConfig", {"n_layer": 1, "n_head": 2}, "position_ids"),
+        ("BloomConfig", {"n_layer": 1, "n_head": 2}, "BloomForCausalLM"),
         ("Qwen3NextConfig", {"layer_types": ["linear_attention", "full_attention"], **MOE}, "state"),
         ("LlamaConfig", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic"),
     ],
@@ -529,15 +542,7 @@ def test_every_field_of_the_generation_config_was_read():
     """A field that a new transformers adds must be looked at: until then, a value in it means falling back."""
     from trl_grpo_plus.rollouts.support import _ANY_VALUE, _NO_EFFECT
 
-    only_none = {
-        *(
-            "stop_strings",
-            "prefill_chunk_size",
-            "prompt_lookup_num_tokens",
-            "assistant_early_exit",
-            "speculation_type",
-        ),
-        *("dola_layers", "constraints", "force_words_ids", "watermarking_config"),
-    }
+    refused = {"stop_strings", "prefill_chunk_size", "prompt_lookup_num_tokens", "assistant_early_exit", "dola_layers"}
+    refused |= {"constraints", "force_words_ids", "watermarking_config", "speculation_type"}
     fields = {name for name in vars(GenerationConfig()) if not name.startswith("_")}
-    assert fields == set(_ANY_VALUE) | set(_NO_EFFECT) | only_none
+    assert fields <= set(_ANY_VALUE) | set(_NO_EFFECT) | refused

@@ -150,7 +150,7 @@ class CriticTrainer(GRPOTrainer):
         super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
         checkpoint = Path(resume_from_checkpoint)
         self.critic_module.load(checkpoint / "critic")
-        rollout = load_rollout(rollout_file(checkpoint, self.accelerator.process_index), self.accelerator.device)
+        rollout: Any = load_rollout(rollout_file(checkpoint, self.accelerator.process_index), self.accelerator.device)
         self._step, self._buffered_inputs = rollout or (0, None)
         self._epochs_done = epochs_done(checkpoint)
 

@@ -105,5 +105,5 @@ def _copy_rows(old: torch.Tensor, rows: torch.Tensor, room: int) -> torch.Tensor
     """(R_old, H, T, D) -> (R, H, T + room, D); the last `room` tokens are not initialised and never read."""
     _, heads, tokens, head_dim = old.shape
     new = old.new_empty(rows.numel(), heads, tokens + room, head_dim)
-    new[:, :, :tokens] = old.index_select(0, rows)
+    torch.index_select(old, 0, rows, out=new[:, :, :tokens])
     return new
