@@ -38,6 +38,7 @@ smollm2: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/bench_quickstart.py
+	$(BIN)/python benchmarks/bench_ppo_vs_grpo_quickstart.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

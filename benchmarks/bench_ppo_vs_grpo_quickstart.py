@@ -12,7 +12,7 @@ are CPU seconds of one thread in training, without the evaluations. Results are 
 a time; what is there already is not run again.
 
     python benchmarks/bench_ppo_vs_grpo_quickstart.py [--out benchmarks/results/ppo_vs_grpo_quickstart.json]
-        [--seeds 0 1 2] [--arms grpo grpo_4 ppo] [--split test]
+        [--seeds 0 1 2] [--arms grpo grpo_4 ppo] [--split test] [--scratch DIRECTORY]
 """
 
 import argparse
@@ -35,7 +35,7 @@ from trl_grpo_plus.report import environment
 
 ARMS = ("grpo", "grpo_4", "ppo")
 PASSES = {"grpo": 1, "grpo_4": 4, "ppo": 4}
-EVERY = 15  # rollouts between two measurements
+EVERY = 20  # rollouts between two measurements
 COLORS = {"grpo": "tab:blue", "grpo_4": "tab:cyan", "ppo": "tab:orange"}
 LOGGED = ("value/explained_variance", "value/loss", "kl", "policy/approx_kl", "policy/clip_fraction", "reward")
 
@@ -116,17 +116,24 @@ def train_ppo(settings, coldstart, scratch, watch):
     return trainer.state.log_history
 
 
-def measure(seed, arm, split):
+def cold_start(settings, directory):
+    """The quickstart's cold-started model; its run ends after one step of GRPO, which is not used."""
+    if not (directory / "coldstart").exists():
+        run.run(dataclasses.replace(settings, steps=1, warmup_steps=0, grpo={}, eval_problems=8), directory)
+    return directory / "coldstart"
+
+
+def measure(seed, arm, split, scratch):
     settings = settings_of(seed, arm)
     watch = Watch(settings, PASSES[arm], split)
-    with tempfile.TemporaryDirectory() as scratch:
-        if arm == "ppo":  # the quickstart's cold start, and then PPO in the place of its GRPO
-            run.run(dataclasses.replace(settings, steps=1, warmup_steps=0, grpo={}, eval_problems=8), scratch)
-            torch.set_num_threads(settings.threads)
-            with run._quiet():
-                history = train_ppo(settings, Path(scratch) / "coldstart", Path(scratch) / "ppo", watch)
-        else:
-            history = run.run(settings, scratch, callbacks=[watch])["curve"]
+    directory = scratch / f"seed-{seed}"
+    if arm == "ppo":  # in the place of the quickstart's GRPO
+        coldstart = cold_start(settings, directory)
+        torch.set_num_threads(settings.threads)
+        with run._quiet():
+            history = train_ppo(settings, coldstart, directory / "ppo", watch)
+    else:
+        history = run.run(settings, directory, callbacks=[watch])["curve"]
     gains = [after - before for before, after in zip(watch.per_problem[0], watch.per_problem[-1], strict=True)]
     found = {
         "before": watch.curve[0]["pass1"],
@@ -171,6 +178,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/ppo_vs_grpo_quickstart.json"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
+    parser.add_argument("--scratch", type=Path, help="Keeps cold starts here, for further runs.")
     parser.add_argument("--split", default="test", choices=["validation", "test"])
     options = parser.parse_args()
     record = {"command": "python benchmarks/bench_ppo_vs_grpo_quickstart.py", "split": options.split, "arms": {}}
@@ -181,7 +189,8 @@ def main():
             seeds = record["arms"].setdefault(arm, {})
             if str(seed) in seeds:
                 continue
-            found = seeds[str(seed)] = measure(seed, arm, options.split)
+            with tempfile.TemporaryDirectory() as temporary:
+                found = seeds[str(seed)] = measure(seed, arm, options.split, options.scratch or Path(temporary))
             record["environment"] = environment()
             options.out.parent.mkdir(parents=True, exist_ok=True)
             options.out.write_text(json.dumps(record, indent=1) + "\n")

@@ -72,7 +72,34 @@ def speed() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"quickstart": quickstart, "speed": speed}
+def ppo() -> str:
+    """Held-out accuracy of PPO and GRPO from the same number of sampled completions."""
+    record = json.loads((RESULTS / "ppo_vs_grpo_quickstart.json").read_text())
+    names = {
+        "grpo": "GRPO, the quickstart's: 8 completions per prompt, 1 pass",
+        "grpo_4": "GRPO, 4 passes over each rollout",
+        "ppo": "PPO, `critic: separate`: 1 completion per prompt, 4 passes",
+    }
+    seeds = list(record["arms"]["ppo"])
+    heads = ["trained by", *(f"seed {seed}, %" for seed in seeds), "mean gain, points", "optimizer steps", "CPU-s"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for arm, name in names.items():
+        runs = [record["arms"][arm][seed] for seed in seeds]
+        changes = " | ".join(f"{100 * r['before']:.1f} -> {100 * r['after']:.1f}" for r in runs)
+        gain = 100 * sum(r["gain"] for r in runs) / len(runs)
+        cpu_s = sum(r["cpu_seconds"] for r in runs) / len(runs)
+        lines.append(f"| {name} | {changes} | {gain:+.1f} | {runs[0]['curve'][-1]['optimizer_steps']} | {cpu_s:.0f} |")
+    lines.append("")
+    lines.append(
+        f"Held-out pass@1 on the quickstart's task after {runs[0]['curve'][-1]['completions']:,} sampled completions, "
+        f"from the same weights. CPU-s: seconds of one thread of {record['environment']['device']} in training, mean of "
+        "the seeds ([results](benchmarks/results/ppo_vs_grpo_quickstart.json), "
+        "[curves](benchmarks/results/ppo_vs_grpo_quickstart.png))."
+    )
+    return "\n".join(lines)
+
+
+TABLES = {"quickstart": quickstart, "speed": speed, "ppo": ppo}
 
 
 def render(text: str) -> str:

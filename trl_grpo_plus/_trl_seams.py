@@ -128,12 +128,13 @@ LOSS_IS_SCALED = True
 
 # PPO
 
-# Overridden in `CriticTrainer` and `PPOTrainer`, with `super()` called; the loss is PPO's own (`GRPOTrainer._loss`).
+# Overridden in `CriticTrainer` and `PPOTrainer`, with `super()` called in all but `_compute_loss`, which is PPO's own.
 # From `create_optimizer` on they are those of transformers' Trainer.
 PPO_OVERRIDDEN: dict[str, tuple[str, ...]] = {
     "_get_train_sampler": ("self", "dataset"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
     "_generate_and_score_completions": ("self", "inputs"),
+    "_compute_loss": ("self", "model", "inputs"),
     "_save_checkpoint": ("self", "model", "trial"),
     "create_optimizer": ("self", "model"),
     "_clip_grad_norm": ("self", "model"),

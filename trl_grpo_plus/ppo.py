@@ -311,7 +311,7 @@ class PPOTrainer(CriticTrainer):
     def _why_not_skip(self) -> str | None:
         return "the value loss of such rows has a gradient"
 
-    def _loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         args, mask_BT = self.args, inputs["action_mask"]
         with self.critic_module.listening():
             logps_BT, entropies_BT = self._logps_and_entropies(model, inputs, compute_entropy=True)

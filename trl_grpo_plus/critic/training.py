@@ -35,7 +35,9 @@ class CriticTrainer(GRPOTrainer):
     critic: Any = None  # as the loss calls it: wrapped by DDP where there are several processes
     critic_module: Critic = None  # type: ignore[assignment]  # the same, unwrapped
     frozen_critic: Critic | None = None
-    _epochs_done = 0
+    _epochs_done = 0  # of the run that is resumed
+    _step: int  # TRL's: micro-batches run
+    _buffered_inputs: Any  # TRL's: the rollout in micro-batches
 
     def __init__(self, model: Any, reward_funcs: Any, args: Any, *trl_args: Any, **kwargs: Any) -> None:
         args = copy.copy(args)  # the caller's object may configure another trainer
