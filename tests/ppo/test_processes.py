@@ -44,7 +44,8 @@ def test_two_processes_have_the_losses_of_one(tiny_model, tmp_path, options):
     assert two["wrapped"] == ["DistributedDataParallel", "DistributedDataParallel"]
     assert len(one["logs"]) == 7
     for a, b in zip(one["logs"][:-1], two["logs"][:-1], strict=True):
-        for name in a.keys() & b.keys():
+        # Padding depends on which rows share a process, and with it the work.
+        for name in {n for n in a.keys() & b.keys() if not n.startswith("work/")}:
             assert b[name] == pytest.approx(a[name], rel=1e-4, abs=1e-6), (a["step"], name)
         assert abs(a["loss"] - b["loss"]) < 1e-5
     assert one["logs"][0]["value/grad_norm"] > 0
