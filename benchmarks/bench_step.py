@@ -272,6 +272,7 @@ def build_trainer(base, config, point: Point, directory: str, options: argparse.
         max_completion_length=point.C,
         generation_kwargs=kwargs,
         max_steps=10_000,
+        shuffle_dataset=False,  # so that every batch has its share of groups without signal
         learning_rate=1e-6,
         lr_scheduler_type="constant",
         beta=point.beta,

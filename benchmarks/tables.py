@@ -26,11 +26,12 @@ def quickstart() -> str:
     rows = [(f"seed {seed}", result) for seed, result in record["seeds"].items()]
     rows += [(f"{names[arm]}, seed {result['arguments'][-1]}", result) for arm, result in record["arms"].items()]
     for name, r in rows:
+        seconds = "" if "note" in r else f"{r['seconds']:.0f}"
         low, high = (100 * x for x in r["gain_interval"])
         lines.append(
             f"| {name} | {100 * r['before']:.1f} ({_interval(*r['before_interval'])}) "
             f"| {100 * r['after']:.1f} ({_interval(*r['after_interval'])}) "
-            f"| {100 * r['gain']:+.1f} ({low:+.0f} to {high:+.0f}) | {r['seconds']:.0f} |"
+            f"| {100 * r['gain']:+.1f} ({low:+.0f} to {high:+.0f}) | {seconds} |"
         )
     first = next(iter(record["seeds"].values()))
     device = record["environment"]["device"]
