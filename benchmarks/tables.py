@@ -92,8 +92,8 @@ def ppo() -> str:
     lines.append("")
     lines.append(
         f"Held-out pass@1 on the quickstart's task after {runs[0]['curve'][-1]['completions']:,} sampled completions, "
-        f"from the same weights. CPU-s: seconds of one thread of {record['environment']['device']} in training, mean of "
-        "the seeds ([results](benchmarks/results/ppo_vs_grpo_quickstart.json), "
+        f"from the same weights. CPU-s: seconds of one thread of {record['environment']['device']} in training, mean "
+        "of the seeds ([results](benchmarks/results/ppo_vs_grpo_quickstart.json), "
         "[curves](benchmarks/results/ppo_vs_grpo_quickstart.png))."
     )
     return "\n".join(lines)
