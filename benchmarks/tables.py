@@ -67,7 +67,7 @@ def speed() -> str:
     lines.append(
         f"Times: stock TRL {environment['trl']} / ours, medians, interleaved in one process; full fine-tuning of a "
         f"random Llama of about 10 M parameters in {record['dtype']}, {record['threads']} thread of "
-        f"{environment['device']} ([results](benchmarks/results/step.json), with the grid and the plot beside it). "
+        f"{environment['device']} ([results](benchmarks/results/step.json), [plot](benchmarks/results/step.png)). "
         "Nothing here was measured on a GPU."
     )
     return "\n".join(lines)
