@@ -84,7 +84,7 @@ def ppo() -> str:
     seeds = list(record["arms"]["ppo"])
     heads = ["trained by", *(f"seed {seed}, %" for seed in seeds), "mean gain, points", "optimizer steps", "CPU-s"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for arm, name in names.items():
+    for arm, name in ((arm, name) for arm, name in names.items() if arm in record["arms"]):
         runs = [record["arms"][arm][seed] for seed in seeds]
         changes = " | ".join(f"{100 * r['before']:.1f} -> {100 * r['after']:.1f}" for r in runs)
         gain = 100 * sum(r["gain"] for r in runs) / len(runs)
