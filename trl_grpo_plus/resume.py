@@ -28,15 +28,15 @@ def save_rollout(file: Path, step: int, micro_batches: list[dict[str, Any]] | No
         micro_batches: The rollout in micro-batches (TRL's `_buffered_inputs`).
         cycle: Micro-batches that one rollout serves.
     """
-    torch.save({"step": step, "micro_batches": micro_batches if step % cycle else None}, file)
+    torch.save({"step": step, "cycle": cycle, "micro_batches": micro_batches if step % cycle else None}, file)
 
 
-def load_rollout(file: Path, device: torch.device) -> tuple[int, list[dict[str, Any]] | None] | None:
-    """Returns (step, micro-batches) of `save_rollout`, or `None` where the checkpoint has none."""
+def load_rollout(file: Path, device: torch.device, cycle: int) -> tuple[int, list[dict[str, Any]] | None]:
+    """Returns (step, micro-batches) of `save_rollout`; (0, `None`) where there is none that fits this run."""
     if not file.exists():
-        return None
+        return 0, None
     saved = torch.load(file, map_location=device, weights_only=True)
-    return saved["step"], saved["micro_batches"]
+    return (saved["step"], saved["micro_batches"]) if saved["cycle"] == cycle else (0, None)
 
 
 def epochs_done(checkpoint: Path) -> int:
