@@ -8,6 +8,7 @@ resumed epoch is the first epoch's order. Each process writes and reads its own 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +20,40 @@ def rollout_file(checkpoint: Path, process_index: int) -> Path:
     return checkpoint / f"rollout_{process_index}.pt"
 
 
-def save_rollout(file: Path, step: int, micro_batches: list[dict[str, Any]] | None, cycle: int) -> None:
+@dataclass(frozen=True)
+class Plan:
+    """How a rollout is used; one that was made for another plan is of no use.
+
+    Args:
+        micro_batches: That a rollout is cut into.
+        passes: Over all of them.
+        processes: That each have a part of the rollout.
+    """
+
+    micro_batches: int
+    passes: int
+    processes: int
+
+
+def save_rollout(file: Path, step: int, micro_batches: list[dict[str, Any]] | None, plan: Plan) -> None:
     """Writes how many micro-batches have been run, and the rollout if it is not used up.
 
     Args:
         file: From `rollout_file`.
         step: Micro-batches since the training began (TRL's `_step`).
         micro_batches: The rollout in micro-batches (TRL's `_buffered_inputs`).
-        cycle: Micro-batches that one rollout serves.
+        plan: How the rollout is used.
     """
-    torch.save({"step": step, "micro_batches": micro_batches if step % cycle else None}, file)
+    used_up = step % (plan.micro_batches * plan.passes) == 0
+    torch.save({"step": step, "plan": asdict(plan), "micro_batches": None if used_up else micro_batches}, file)
 
 
-def load_rollout(file: Path, device: torch.device) -> tuple[int, list[dict[str, Any]] | None] | None:
-    """Returns (step, micro-batches) of `save_rollout`, or `None` where the checkpoint has none."""
+def load_rollout(file: Path, device: torch.device, plan: Plan) -> tuple[int, list[dict[str, Any]] | None]:
+    """Returns (step, micro-batches) of `save_rollout`; (0, `None`) where there is none for this plan."""
     if not file.exists():
-        return None
+        return 0, None
     saved = torch.load(file, map_location=device, weights_only=True)
-    return saved["step"], saved["micro_batches"]
+    return (saved["step"], saved["micro_batches"]) if saved["plan"] == asdict(plan) else (0, None)
 
 
 def epochs_done(checkpoint: Path) -> int:

@@ -164,6 +164,40 @@ def test_the_policys_rollouts_do_not_depend_on_the_layout(tiny_model, tmp_path):
     assert texts[0] == texts[1] == texts[2] == first_rollout(grpo)
 
 
+@pytest.mark.parametrize("critic", LAYOUTS)
+def test_an_adapter_that_was_trained_before_is_its_own_reference(tiny_model, tmp_path, critic):
+    """TRL then keeps a copy of it as a third adapter, and switches to it and back for the reference's forward pass."""
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    policy = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(tiny_model), LoraConfig(**LORA, task_type="CAUSAL_LM")
+    )
+    for name, parameter in policy.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.02)
+    trainer = make_trainer(policy, tmp_path, critic=critic, max_steps=6)
+    assert set(policy.peft_config) == {"default", "ref"}
+    before = snapshot(policy.named_parameters()), snapshot(trainer.critic_module.trained.items())
+    trainer.train()
+    changed = moved(before[0], policy.named_parameters())
+    assert {name.rsplit(".", 2)[1] for name in changed} - {"critic"} == {"default"}
+    assert len(moved(before[1], trainer.critic_module.trained.items())) > 0.7 * len(before[1]) or critic == "shared"
+    kls = [log["kl"] for log in trainer.state.log_history if "kl" in log]
+    assert kls[0] == 0 and kls[1] != 0
+
+
+@pytest.mark.parametrize("critic", LAYOUTS)
+def test_every_layout_trains_in_bfloat16(tiny_model, tmp_path, critic):
+    runs = []
+    for bf16 in (False, True):
+        trainer = make_trainer(tiny_model, tmp_path, critic=critic, max_steps=3, bf16=bf16, **lora("lora"))
+        trainer.train()
+        runs.append(losses(trainer))
+    assert runs[1] == pytest.approx(runs[0], abs=0.02) and runs[1] != runs[0]
+
+
 def test_other_adapters_are_refused(tiny_model, tmp_path):
     from peft import IA3Config
 

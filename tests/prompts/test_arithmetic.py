@@ -1,5 +1,6 @@
 """Synthetic arithmetic: splits disjoint by content, answers and worked steps right by another evaluator."""
 
+import itertools
 import random
 import re
 
@@ -47,6 +48,27 @@ def test_worked_steps_are_true_and_lead_to_the_answer(op, digits):
         if op == "+":  # the columns' last digits, from the units up, spell the sum
             columns = [int(step.rpartition("=")[2]) for step in work(a, op, b).split(",")]
             assert int("".join([str(columns[-1]), *(str(c % 10) for c in reversed(columns[:-1]))])) == gold
+
+
+def test_columns_of_a_difference_spell_it_for_every_pair_up_to_99():
+    for a, b in itertools.product(range(100), repeat=2):
+        steps = work(a, "-", b).split(",")
+        if a < b:
+            assert steps.pop(0) == f"{a}-{b}=-({b}-{a})"
+        results = [step.rpartition("=")[2] for step in steps]
+        assert all(len(result) == 1 for result in results)
+        assert int("".join(reversed(results))) == abs(a - b)
+
+
+def test_the_split_of_a_problem_never_moves():
+    """A changed hash would let problems that settings were tuned on into the test split."""
+    assert [split_of(a, a + 1)[:2] for a in range(10, 18)] == ["tr", "va", "te", "te", "tr", "tr", "va", "va"]
+    everything = {split: problems(size=n, split=split) for split, n in zip(SPLITS, (4875, 1572, 1653), strict=True)}
+    assert sum(len(set(rows)) for rows in everything.values()) == 90 * 90
+
+
+def test_huge_operands_are_drawn_without_listing_them():
+    assert len(set(problems(size=100, digits=12, operations=("+", "*")))) == 100
 
 
 def evaluate(text):

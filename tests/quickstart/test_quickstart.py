@@ -105,6 +105,21 @@ def test_generation_leaves_the_random_state_and_the_mode(tmp_path):
     assert [len(each) for each in first] == [3, 3] and all(1 <= c.length <= 6 for each in first for c in each)
 
 
+def test_a_padded_greedy_batch_is_the_argmax_of_each_prompt_alone(tmp_path):
+    path = save_tiny_model(tmp_path / "model", seed=5, hidden_size=16, layers=1, heads=2, intermediate=16)
+    tokenizer, model = AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
+    prompts = [[{"role": "user", "content": text}] for text in ("1+2", "123+4567", "9+10", "88888888*7")]
+    batch = evaluation.generate(model, tokenizer, prompts, greedy=True, max_new_tokens=8, batch_size=3)
+    for prompt, (completion,) in zip(prompts, batch, strict=True):
+        start = tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]
+        ids = list(start)
+        while len(ids) < len(start) + 8 and (len(ids) == len(start) or ids[-1] != tokenizer.eos_token_id):
+            with torch.no_grad():
+                ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+        assert completion.text == tokenizer.decode(ids[len(start) :], skip_special_tokens=True)
+        assert completion.length == len(ids) - len(start)
+
+
 def test_the_control_pays_by_chance_whatever_is_said():
     pays = rewards.coin_flip(0, 0.3)(["a"] * 5000)
     assert abs(sum(pays) / 5000 - 0.3) < 4 * math.sqrt(0.21 / 5000)

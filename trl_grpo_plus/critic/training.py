@@ -19,7 +19,7 @@ from trl.trainer.utils import disable_dropout_in_model
 
 from ..errors import UserError
 from ..quantized import keep_trainable
-from ..resume import epochs_done, load_rollout, rollout_file, save_rollout
+from ..resume import Plan, epochs_done, load_rollout, rollout_file, save_rollout
 from ..trainer import GRPOTrainer
 from .adapter import lora_of, recompute_with_same_adapter
 from .layouts import Critic, build_critic, copy_frozen
@@ -135,6 +135,9 @@ class CriticTrainer(GRPOTrainer):
 
     # Checkpoints
 
+    def _plan(self) -> Plan:
+        return Plan(self.args.steps_per_generation, self.num_iterations, self.accelerator.num_processes)
+
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)
         if self.args.should_save:
@@ -144,16 +147,15 @@ class CriticTrainer(GRPOTrainer):
         super()._save_checkpoint(*args, **kwargs)
         checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         if not self.args.save_only_model and checkpoint.is_dir():
-            cycle = self.args.steps_per_generation * self.num_iterations
             file = rollout_file(checkpoint, self.accelerator.process_index)
-            save_rollout(file, self._step, self._buffered_inputs, cycle)
+            save_rollout(file, self._step, self._buffered_inputs, self._plan())
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
         checkpoint = Path(resume_from_checkpoint)
         self.critic_module.load(checkpoint / "critic")
-        rollout = load_rollout(rollout_file(checkpoint, self.accelerator.process_index), self.accelerator.device)
-        self._step, self._buffered_inputs = rollout or (0, None)
+        file = rollout_file(checkpoint, self.accelerator.process_index)
+        self._step, self._buffered_inputs = load_rollout(file, self.accelerator.device, self._plan())
         self._epochs_done = epochs_done(checkpoint)
 
     def _load_best_model(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -151,10 +152,10 @@ def problems(
     span = high - low + 1
     count = len(operations) * span * span
     rng = random.Random(f"arithmetic-{seed}")
-    draws = min(count, 2 * size + 64)  # `sample` on a range is lazy: nothing of length `count` is built before it must
+    draws = min(count, 2 * size + 64)
     while True:
         found: list[Problem] = []
-        for index in rng.sample(range(count), draws):
+        for index in _distinct(rng, count, draws):
             pair, which = divmod(index, len(operations))
             a, b = low + pair // span, low + pair % span
             if split_of(a, b) == split:
@@ -168,6 +169,12 @@ def problems(
                 "`operands`"
             )
         draws = min(count, 2 * draws)
+
+
+def _distinct(rng: random.Random, count: int, draws: int) -> list[int]:
+    if count <= sys.maxsize:
+        return rng.sample(range(count), draws)  # lazy: nothing of length `count` is built
+    return list(dict.fromkeys(rng.randrange(count) for _ in range(draws)))  # a repeat is all but impossible
 
 
 def arithmetic(

@@ -125,6 +125,8 @@ def _print_result(
     table.add_row("right where worked", percent(before, "given_worked"), percent(after, "given_worked"))
     table.add_row("tokens per completion", f"{before['mean_length']:.1f}", f"{after['mean_length']:.1f}")
     console.print()
+    if not result["cold_start"]["reached"]:
+        console.print("the cold start ended before it reached its target: GRPO started from a weaker model than usual")
     console.print(table, highlight=False)
     low, high = result["gain_interval"]
     console.print(f"gain: {100 * result['gain']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})", highlight=False)
