@@ -20,6 +20,7 @@ import os
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -396,7 +397,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3, help="turns of each trainer")
     parser.add_argument("--steps", type=int, default=3, help="steps of a turn, the first of which is not counted")
-    parser.add_argument("--scratch", default="/tmp/bench_step")
+    parser.add_argument("--scratch", default=str(Path(tempfile.gettempdir()) / "bench_step"))
     parser.add_argument("--out", default=None, help="JSON file; results of the same points in it are replaced")
     parser.add_argument("--custom", default=None, help='JSON list of points: [{"P": 1024, "C": 512, "lora": true}]')
     options = parser.parse_args()

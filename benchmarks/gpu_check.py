@@ -8,6 +8,7 @@ Writes one JSON with `parity` (per dtype: differences of the packed and of TRL's
 
 import argparse
 import json
+import tempfile
 from pathlib import Path
 
 import torch
@@ -86,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--out", default="benchmarks/results/gpu_check.json")
-    parser.add_argument("--scratch", default="/tmp/gpu_check")
+    parser.add_argument("--scratch", default=str(Path(tempfile.gettempdir()) / "gpu_check"))
     options = parser.parse_args()
     quiet()
     small = options.device == "cpu"
