@@ -18,4 +18,8 @@ if __name__ == "__main__":
     trainer = run(base, model, Path(directory), LORA if settings.pop("lora", False) else None, **settings)
     if trainer.accelerator.is_main_process:
         weights = {name: p.detach() for name, p in trainer.accelerator.unwrap_model(trainer.model).named_parameters()}
-        torch.save({"log": trainer.state.log_history, "weights": weights}, Path(directory) / f"{which}.pt")
+        found = {
+            **{"log": trainer.state.log_history, "weights": weights},
+            "processes": trainer.accelerator.num_processes,
+        }
+        torch.save(found, Path(directory) / f"{which}.pt")

@@ -13,16 +13,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def launch(which, model, directory, options):
-    command = [
-        sys.executable,
-        "-m",
-        "accelerate.commands.launch",
-        "--cpu",
-        "--num_processes",
-        "2",
-        "--mixed_precision",
-    ]
-    command += ["no", "--main_process_port", "0", "--module", "tests.parity.distributed_run"]
+    # `--cpu` would start one process only; with `use_cpu` in the options, these two run on the CPU with gloo
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    command += ["--main_process_port", "0", "--module", "tests.parity.distributed_run"]
     command += [which, model, str(directory), json.dumps(options)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
@@ -41,6 +35,7 @@ def launch(which, model, directory, options):
 def test_two_processes(options, tiny_model_without_chat, tmp_path):
     theirs = launch("trl", tiny_model_without_chat, tmp_path, options)
     ours = launch("ours", tiny_model_without_chat, tmp_path, options)
+    assert theirs["processes"] == ours["processes"] == 2
     for name, parameter in theirs["weights"].items():
         assert torch.allclose(ours["weights"][name], parameter, rtol=0, atol=1e-5), name
     for mine, other in zip(ours["log"][:-1], theirs["log"][:-1], strict=True):
