@@ -3,8 +3,8 @@
     rollout.prefill -> rollout.decode -> reward -> reference -> old_logprobs -> critic_values
         -> (forward -> critic -> backward) x micro-batches -> optimizer -> checkpoint
 
-A peak belongs to one phase; the bytes alive at it are split into categories, which add up to the peak. Both are strings,
-and go into JSON and metric names (`memory/<phase>/peak_mib`) as they are.
+A peak belongs to one phase; the bytes alive at it are split into categories, which add up to the peak. Both are
+strings, and go into JSON and metric names (`memory/<phase>/peak_mib`) as they are.
 """
 
 from __future__ import annotations
