@@ -80,9 +80,17 @@ def test_verifiers_of_a_user_by_path():
     assert klass.function(["p", "p"], ["ab", "abc"]) == [1.0, 0.0]
 
 
+def test_a_number_is_a_verdict_without_a_reason():
+    function = build_rewards([{"tests.rewards.test_registry:shout": {"mark": "?"}}])[0].function
+    assert function.verdicts(["what?", "no"], [{}, {}]) == [Verdict(1.0), Verdict(0.0)]
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ([{"exact_match": {"ignore_case": "perhaps"}}], r"option `ignore_case` cannot be 'perhaps': expected bool"),
+        ([{"tests.rewards.test_registry:Longest": {"limit": True}}], "option `limit` cannot be True: expected int"),
+        ([{"tests.rewards.test_registry:Longest": {"limit": "1.5"}}], "option `limit` cannot be '1.5': expected int"),
         (["gsm8"], r"unknown reward `gsm8` \(did you mean `gsm8k`\?\)"),
         ([{"gsm8k": {"colum": "x"}}], r"no option `colum` \(did you mean `column`\?\)"),
         ([{"gsm8k": "high"}], "write a weight or options"),
@@ -111,6 +119,14 @@ def test_a_name_is_registered_once(monkeypatch):
         register("gsm8k", description="again")(shout)
     with pytest.raises(ValueError, match="`bn` is registered already"):
         register("other", description="again", aliases=("bn",))(shout)
+
+
+def test_options_take_the_type_of_the_signature():
+    entry = registry.from_target(Longest)
+    assert entry.check({"limit": "4"}) == {"limit": 4}
+    assert get("exact_match").check({"tag": 5, "ignore_case": "no"}) == {"tag": "5", "ignore_case": False}
+    with pytest.raises(ValueError, match="runs must be one of pool, inline, thread, batch"):
+        register("x", description="x", runs="fork")
 
 
 def test_every_entry_says_what_it_is():

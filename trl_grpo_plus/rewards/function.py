@@ -20,7 +20,7 @@ import trl.rewards
 from trl.trainer.utils import get_callable_name
 
 from ..errors import UserError, did_you_mean
-from .registry import Entry, Verify, from_target, get, names
+from .registry import Entry, Row, Same, Verify, from_target, get, names, same_text
 from .text import completion_text
 from .verdict import Verdict
 
@@ -33,6 +33,7 @@ class RewardFunction:
         verify: `(completion, row) -> Verdict`.
         columns: Dataset columns that `verify` reads.
         accuracy: Whether the value says how many answers are right, so that its mean is an accuracy.
+        same: Whether two extracted answers are equal, for votes.
     """
 
     def __init__(
@@ -41,11 +42,13 @@ class RewardFunction:
         verify: Verify,
         columns: Sequence[str] = (),
         accuracy: bool = False,
+        same: Same = same_text,
     ) -> None:
         self.__name__ = name  # TRL names its metrics after this
         self.verify = verify
         self.columns = tuple(columns)
         self.accuracy = accuracy
+        self.same = same
 
     def __repr__(self) -> str:
         return f"RewardFunction({self.__name__})"
@@ -56,14 +59,18 @@ class RewardFunction:
         What the verifier raises, and values that are not finite numbers, come back as `None` with the reason.
         """
         try:
-            verdict = self.verify(completion_text(completion), row)
-            if not isinstance(verdict, Verdict):  # a verifier of the user's own may return a number
-                verdict = Verdict(None if verdict is None else float(verdict), None, "returned None")
-            if verdict.value is not None and not math.isfinite(verdict.value):
-                return Verdict.unscored(f"the verifier returned {verdict.value}")
-            return verdict
+            return as_verdict(self.verify(completion_text(completion), row))
         except Exception as error:
-            return Verdict.unscored(f"{type(error).__name__}: {error}"[:200])
+            return Verdict.failed(f"{type(error).__name__}: {error}"[:200])
+
+    def verdicts(self, completions: Sequence[Any], rows: Sequence[Row]) -> list[Verdict]:
+        """Returns the verdict on each completion, in order; never raises for what a verifier does.
+
+        Args:
+            completions: Strings or messages.
+            rows: The row of each completion: the dataset's columns and `prompt`; `completion_ids` where known.
+        """
+        return [self.verdict(completion, row) for completion, row in zip(completions, rows, strict=True)]
 
     def __call__(
         self,
@@ -84,7 +91,7 @@ class RewardFunction:
         """
         per_row = {k: v for k, v in columns.items() if isinstance(v, list) and len(v) == len(completions)}
         rows = [{"prompt": p, **{k: v[i] for k, v in per_row.items()}} for i, p in enumerate(prompts)]
-        verdicts = [self.verdict(c, row) for c, row in zip(completions, rows, strict=True)]
+        verdicts = self.verdicts(completions, rows)
         unscored = Counter(v.reason for v in verdicts if v.value is None)
         if log_extra is not None:
             log_extra(f"{self.__name__}_answer", [v.answer for v in verdicts])
@@ -92,6 +99,19 @@ class RewardFunction:
         if log_metric is not None:
             log_metric(f"rewards/{self.__name__}/unscored", sum(unscored.values()) / len(verdicts))
         return [v.value for v in verdicts]
+
+
+def as_verdict(returned: Any) -> Verdict:
+    """Returns what a verifier returned as a verdict: a user's own may return a number, or `None`.
+
+    Raises:
+        TypeError, ValueError: It is none of these.
+    """
+    if not isinstance(returned, Verdict):
+        returned = Verdict.unscored("returned None") if returned is None else Verdict(float(returned))
+    if returned.value is not None and not math.isfinite(returned.value):
+        return Verdict.failed(f"the verifier returned {returned.value}")
+    return returned
 
 
 class Weighted(NamedTuple):
@@ -177,7 +197,7 @@ def _build(item: Any) -> Weighted:
     shown = options.pop("name", target.name)
     verify = target.build(**options)
     columns = [options.get("column", column) for column in target.columns]
-    return Weighted(RewardFunction(shown, verify, columns, target.accuracy), float(weight))
+    return Weighted(RewardFunction(shown, verify, columns, target.accuracy, target.same), float(weight))
 
 
 def _name_and_options(item: Any) -> tuple[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The registry of verifiers: name -> verifier, its arguments, the row columns it needs.
+"""The registry of verifiers: name -> verifier, its arguments, the row columns it needs, and how it runs.
 
 Stage: rewards. A verifier sees one completion (a string) and its row (the dataset's columns), never the trainer:
 
@@ -14,13 +14,27 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import UserError, did_you_mean
+from .arguments import converted
 from .verdict import Verdict
 
 Row = Mapping[str, Any]
 Verify = Callable[[str, Row], Verdict]
+Same = Callable[[str, str], bool]
+
+# pool:   pure computation; in a worker process, killed when its time is up
+# inline: so quick on any input that a process would cost more than it; in the caller's process
+# thread: waits for something outside (a sandbox, an HTTP server) and has timeouts of its own; many at once
+# batch:  wants all completions at once, on the trainer's device (a reward model); `verify_batch(completions, rows)`
+Runs = Literal["pool", "inline", "thread", "batch"]
+RUNS = ("pool", "inline", "thread", "batch")
+
+
+def same_text(a: str, b: str) -> bool:
+    """Returns whether two answers are equal as text, white space around them aside."""
+    return a.strip() == b.strip()
 
 
 @dataclass(frozen=True)
@@ -29,12 +43,21 @@ class Entry:
 
     Args:
         name: Name in recipes and metrics.
-        target: The function `(completion, row, **options)` or the class with `verify(completion, row)`.
+        target: The function `(completion, row, **options)` or the class with `verify(completion, row)`, or with
+            `verify_batch(completions, rows)` where it runs as a batch.
         description: One line for tables.
-        columns: Row columns that the verifier reads. A column may be renamed with the option `column` where the
+        columns: Row columns that the verifier needs. A column may be renamed with the option `column` where the
             verifier reads exactly one.
+        optional: Row columns that it reads where they are there; `prompt` and `completion_ids` among them. A verifier
+            is shown the columns it names here and above, and all of them where it names none.
         aliases: Other names that mean the same.
         accuracy: Whether the mean value is an accuracy: the share of right answers.
+        version: To be raised when the same input gets another verdict, so that cached ones are not used.
+        runs: Where it runs; see `Runs`.
+        same: Whether two extracted answers are equal, for votes; as text by default.
+        cache: Whether verdicts may be served from the cache; by default those of `pool` and `thread`.
+        imports: Modules that it imports when it first runs; loaded in advance where it runs in a pool, so that the
+            first completion's time is its own.
         options: The target's options, by name.
     """
 
@@ -42,15 +65,21 @@ class Entry:
     target: Any
     description: str
     columns: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     accuracy: bool = False
+    version: int = 1
+    runs: Runs = "pool"
+    same: Same = same_text
+    cache: bool = True
+    imports: tuple[str, ...] = ()
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
 
-    def build(self, **options: Any) -> Verify:
-        """Returns `verify(completion, row) -> Verdict` with `options` set.
+    def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns `options` with each value in the type that the target asks for.
 
         Raises:
-            UserError: An option is unknown or missing; the message names the closest one.
+            UserError: An option is unknown, missing, or has another type; the message names it and the closest one.
         """
         for key in options:
             if key not in self.options:
@@ -61,10 +90,22 @@ class Entry:
         missing = [k for k, p in self.options.items() if p.default is inspect.Parameter.empty and k not in options]
         if missing:
             raise UserError(f"reward `{self.name}` needs the option(s) {', '.join(f'`{k}`' for k in missing)}")
+        return converted(self.name, self.target, options)
+
+    def make(self, **options: Any) -> Any:
+        """Returns the verifier with `options` set: an instance of the class, or the function with its options.
+
+        Raises:
+            UserError: An option is unknown, missing, has another type, or a value that the verifier refuses.
+        """
+        options = self.check(options)
         if inspect.isclass(self.target):
-            verifier: Any = self.target(**options)
-            verify: Verify = verifier.verify
-            return verify
+            try:
+                return self.target(**options)
+            except UserError:
+                raise
+            except (ValueError, TypeError) as error:
+                raise UserError(f"reward `{self.name}`: {error}") from error
         target = self.target
 
         def bound(completion: str, row: Row) -> Verdict:
@@ -72,6 +113,28 @@ class Entry:
             return verdict
 
         return bound
+
+    def build(self, **options: Any) -> Verify:
+        """Returns `verify(completion, row) -> Verdict` with `options` set.
+
+        Raises:
+            UserError: As `make`.
+        """
+        made = self.make(**options)
+        return as_verify(made)
+
+
+def as_verify(made: Any) -> Verify:
+    """Returns `verify(completion, row)` of a verifier in any of its forms: function, or object."""
+    if hasattr(made, "verify_batch") and not hasattr(made, "verify"):
+
+        def one(completion: str, row: Row) -> Verdict:
+            verdict: Verdict = made.verify_batch([completion], [row])[0]
+            return verdict
+
+        return one
+    verify: Verify = made.verify if hasattr(made, "verify") else made
+    return verify
 
 
 _ENTRIES: dict[str, Entry] = {}
@@ -83,27 +146,55 @@ def register(
     *,
     description: str,
     columns: tuple[str, ...] = (),
+    optional: tuple[str, ...] = (),
     aliases: tuple[str, ...] = (),
     accuracy: bool = False,
+    version: int = 1,
+    runs: Runs = "pool",
+    same: Same | None = None,
+    cache: bool | None = None,
+    imports: tuple[str, ...] = (),
 ) -> Callable[[Any], Any]:
     """Registers a verifier function or class under `name`; use as a decorator.
 
     Args:
         name: Name in recipes; letters, digits and underscores.
         description: One line: what it pays for.
-        columns: Row columns it reads.
+        columns: Row columns it needs.
+        optional: Row columns it reads where they are there. It is shown no other columns than these and `columns`,
+            unless it names none at all.
         aliases: Other names for it.
         accuracy: Whether the mean value is an accuracy: the share of right answers.
+        version: To be raised when the same input gets another verdict.
+        runs: `pool` (a worker process, killed when its time is up), `inline` (quick on any input), `thread` (waits
+            for something outside; has its own timeouts) or `batch` (a class with `verify_batch(completions, rows) ->
+            list[Verdict]`, in the trainer's process; `to(device)` is called where it has it).
+        same: `(a, b) -> bool`, whether two extracted answers are equal; as text by default.
+        cache: Whether verdicts may be cached; by default those of `pool` and `thread` are.
+        imports: Modules it imports when it first runs, to be loaded before any clock runs.
 
     Raises:
-        ValueError: A name or alias is taken.
+        ValueError: A name or alias is taken, or `runs` is none of the above.
     """
+    if runs not in RUNS:
+        raise ValueError(f"reward `{name}`: runs must be one of {', '.join(RUNS)}, found {runs!r}")
 
     def decorate(target: Any) -> Any:
-        parameters = list(inspect.signature(target).parameters.values())
-        if not inspect.isclass(target):
-            parameters = parameters[2:]
-        entry = Entry(name, target, description, columns, aliases, accuracy, {p.name: p for p in parameters})
+        entry = Entry(
+            name,
+            target,
+            description,
+            tuple(columns),
+            tuple(optional),
+            tuple(aliases),
+            accuracy,
+            version,
+            runs,
+            same or same_text,
+            runs in ("pool", "thread") if cache is None else cache,
+            tuple(imports),
+            _options_of(target),
+        )
         for each in (name, *aliases):
             if each in _NAMES:
                 raise ValueError(f"a reward named `{each}` is registered already: {_ENTRIES[_NAMES[each]].target!r}")
@@ -112,6 +203,14 @@ def register(
         return target
 
     return decorate
+
+
+def _options_of(target: Any) -> dict[str, inspect.Parameter]:
+    parameters = list(inspect.signature(target).parameters.values())
+    if not inspect.isclass(target):
+        parameters = parameters[2:]
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {p.name: p for p in parameters if p.kind not in kinds}
 
 
 def get(name: str) -> Entry:
@@ -143,11 +242,16 @@ def from_target(target: Any) -> Entry | None:
     for entry in _ENTRIES.values():
         if entry.target is target:
             return entry
-    parameters = list(inspect.signature(target).parameters.values()) if callable(target) else []
     if inspect.isclass(target):
-        if not callable(getattr(target, "verify", None)):
-            return None
-        return Entry(target.__name__, target, "", options={p.name: p for p in parameters})
-    if [p.name for p in parameters[:2]] != ["completion", "row"]:
+        if callable(getattr(target, "verify_batch", None)):
+            return Entry(target.__name__, target, "", runs="batch", cache=False, options=_options_of(target))
+        if callable(getattr(target, "verify", None)):
+            return Entry(target.__name__, target, "", options=_options_of(target))
         return None
-    return Entry(target.__name__, target, "", options={p.name: p for p in parameters[2:]})
+    if not callable(target):
+        return None
+    parameters = list(inspect.signature(target).parameters)
+    if parameters[:2] != ["completion", "row"]:
+        return None
+    name = getattr(target, "__name__", type(target).__name__)
+    return Entry(name, target, "", options=_options_of(target))

@@ -7,6 +7,9 @@ scored" and is left out of the group's baseline, which is different from 0.0, "w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Failure = Literal["error", "timeout", "crash"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +22,28 @@ class Verdict:
             the standard deviation of the group, as TRL does with reward functions that return `None`.
         answer: What the verifier took as the completion's answer, for the completion log; `None` when it found none.
         reason: Why the value is what it is, in a few words; always set when `value` is `None`.
+        failure: What went wrong where the value is `None` for no fault of the row or the completion: the verifier
+            raised (`error`), ran out of time (`timeout`) or its process died (`crash`). Such verdicts are counted as
+            failures and never cached: another try may succeed.
     """
 
     value: float | None
     answer: str | None = None
     reason: str = ""
+    failure: Failure | None = None
 
     def __post_init__(self) -> None:
         if self.value is None and not self.reason:
             raise ValueError("a Verdict with value=None must say why in `reason`")
+        if self.value is not None and self.failure is not None:
+            raise ValueError("a Verdict with a value has no `failure`")
 
     @classmethod
     def unscored(cls, reason: str) -> Verdict:
         """Returns a verdict that is left out of the group baseline, for `reason`."""
         return cls(None, None, reason)
+
+    @classmethod
+    def failed(cls, reason: str, failure: Failure = "error") -> Verdict:
+        """Returns a verdict that is left out of the group baseline because the verifier, not the row, is at fault."""
+        return cls(None, None, reason, failure)
