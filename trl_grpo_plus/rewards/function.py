@@ -22,7 +22,7 @@ from trl.trainer.utils import get_callable_name
 from ..errors import UserError, did_you_mean
 from .registry import Entry, Row, Same, Verify, from_target, get, names, same_text
 from .text import completion_text
-from .verdict import Verdict
+from .verdict import Verdict, as_verdict
 
 
 class RewardFunction:
@@ -99,19 +99,6 @@ class RewardFunction:
         if log_metric is not None:
             log_metric(f"rewards/{self.__name__}/unscored", sum(unscored.values()) / len(verdicts))
         return [v.value for v in verdicts]
-
-
-def as_verdict(returned: Any) -> Verdict:
-    """Returns what a verifier returned as a verdict: a user's own may return a number, or `None`.
-
-    Raises:
-        TypeError, ValueError: It is none of these.
-    """
-    if not isinstance(returned, Verdict):
-        returned = Verdict.unscored("returned None") if returned is None else Verdict(float(returned))
-    if returned.value is not None and not math.isfinite(returned.value):
-        return Verdict.failed(f"the verifier returned {returned.value}")
-    return returned
 
 
 class Weighted(NamedTuple):

@@ -6,8 +6,9 @@ scored" and is left out of the group's baseline, which is different from 0.0, "w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Failure = Literal["error", "timeout", "crash"]
 
@@ -47,3 +48,18 @@ class Verdict:
     def failed(cls, reason: str, failure: Failure = "error") -> Verdict:
         """Returns a verdict that is left out of the group baseline because the verifier, not the row, is at fault."""
         return cls(None, None, reason, failure)
+
+
+def as_verdict(returned: Any) -> Verdict:
+    """Returns what a verifier returned as a verdict: a user's own may return a number, or `None`.
+
+    Raises:
+        TypeError, ValueError: It is none of these.
+    """
+    if isinstance(returned, Verdict):
+        verdict = returned
+    else:
+        verdict = Verdict.unscored("returned None") if returned is None else Verdict(float(returned))
+    if verdict.value is not None and not math.isfinite(verdict.value):
+        return Verdict.failed(f"the verifier returned {verdict.value}")
+    return verdict
