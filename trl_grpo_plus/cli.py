@@ -30,14 +30,14 @@ def train_command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in output_dir.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in output_dir.")] = False,
 ) -> None:
-    """Train with GRPO as a recipe says: `grpo-plus train RECIPE.yaml [--key value ...]`."""
+    """Train as a recipe says, with GRPO unless it names another `algorithm`: `train RECIPE.yaml [--key value ...]`."""
     from ._quiet import quiet
 
     quiet()
     from .recipe import load_recipe
-    from .train import train
+    from .run import run_recipe
 
-    train(load_recipe(recipe, context.args), Console(), "latest" if resume else None, overwrite)
+    run_recipe(load_recipe(recipe, context.args), Console(), "latest" if resume else None, overwrite)
 
 
 @app.command("quickstart")

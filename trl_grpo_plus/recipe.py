@@ -1,8 +1,9 @@
 """From a recipe (a YAML file) and overrides to checked configurations.
 
-A recipe is flat, as TRL's own YAML files are: every field of `GRPOConfig` and of TRL's `ModelConfig`, and beside them
-`prompts`, `eval_prompts` and `rewards`. TRL's `dataset_name` and `reward_funcs` are understood as well, so that a file
-written for `trl grpo` runs. An override is `--key value`; `--prompts.size 100` reaches into a section.
+A recipe is flat, as TRL's own YAML files are: every field of `GRPOConfig` (or of the configuration of another
+`algorithm`) and of TRL's `ModelConfig`, and beside them `prompts`, `eval_prompts` and `rewards`. TRL's `dataset_name`
+and `reward_funcs` are understood as well, so that a file written for `trl grpo` runs. An override is `--key value`;
+`--prompts.size 100` reaches into a section, `--prompts.0.size 100` into the first entry of one that is a list.
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from trl import ModelConfig, ScriptArguments, TrlParser
+from trl import ModelConfig, RewardConfig, ScriptArguments, SFTConfig, TrlParser
 
 from .config import GRPOConfig
 from .errors import UserError, did_you_mean
+from .pipelines.sampling_config import SamplingConfig
 from .ppo_config import PPOConfig
 from .prompts import PromptSpec
 
 _SECTIONS = ("prompts", "eval_prompts")
-_ALGORITHMS: dict[str, type[GRPOConfig]] = {"grpo": GRPOConfig, "ppo": PPOConfig}
+_ALGORITHMS: dict[str, type[Any]] = {
+    "grpo": GRPOConfig,
+    "ppo": PPOConfig,
+    "sft": SFTConfig,
+    "reward_model": RewardConfig,
+    "rejection_sampling": SamplingConfig,
+}
+_WITH_REWARDS = ("grpo", "ppo", "rejection_sampling")
 
 
 @dataclass
@@ -31,13 +40,16 @@ class DataArguments(ScriptArguments):  # type: ignore[misc]
     """What a recipe says beside the trainer's and the model's configuration.
 
     Args:
-        algorithm: `grpo`, or `ppo`, whose recipes know every field of `PPOConfig`.
-        prompts: The `prompts` section: see `PromptSpec`.
+        algorithm: What the recipe runs, and so whose fields it knows: `grpo` (`GRPOConfig`), `ppo` (`PPOConfig`),
+            `sft` (TRL's `SFTConfig`), `reward_model` (TRL's `RewardConfig`), `rejection_sampling` (`SamplingConfig`).
+        prompts: The `prompts` section: see `PromptSpec`; of demonstrations or preferences where these are trained on.
         eval_prompts: Held-out prompts, evaluated before and after the training.
         reward_funcs: TRL's key: names of `trl.rewards`, or dotted paths.
     """
 
-    algorithm: Literal["grpo", "ppo"] = field(default="grpo", metadata={"help": "What trains: GRPO or PPO."})
+    algorithm: Literal["grpo", "ppo", "sft", "reward_model", "rejection_sampling"] = field(
+        default="grpo", metadata={"help": "What runs: GRPO, PPO, SFT, a reward model's training, or sampling."}
+    )
     prompts: str | None = field(
         default=None, metadata={"help": "Training prompts: a source, or the YAML of a section."}
     )
@@ -50,20 +62,22 @@ class Recipe:
     """A resolved recipe.
 
     Args:
-        args: The trainer's configuration.
+        args: The trainer's configuration: a `GRPOConfig`, or that of another `algorithm`.
         model: TRL's model configuration (name, dtype, LoRA, quantisation).
         prompts: Training prompts.
         eval_prompts: Held-out prompts, if any.
         keys: What the file and the overrides say, merged; written back as a recipe, it runs the same.
         path: The recipe's file.
+        algorithm: What it runs.
     """
 
-    args: GRPOConfig
+    args: Any
     model: ModelConfig
     prompts: PromptSpec
     eval_prompts: PromptSpec | None
     keys: Mapping[str, Any]
     path: Path
+    algorithm: str = "grpo"
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -77,7 +91,19 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         UserError: The file does not exist or is no mapping, a key is unknown, or a value cannot work.
     """
     path = Path(path)
-    keys = _merge(_read(path), overrides)
+    return recipe_of(_merge(_read(path), overrides), path)
+
+
+def recipe_of(keys: Mapping[str, Any], path: Path) -> Recipe:
+    """Returns the recipe that keys make.
+
+    Args:
+        keys: What a recipe's file says.
+        path: Where they are from, for messages.
+
+    Raises:
+        UserError: As `load_recipe`.
+    """
     algorithm = keys.get("algorithm", "grpo")
     if algorithm not in _ALGORITHMS:
         raise UserError(f"{path}: `algorithm` must be one of {', '.join(_ALGORITHMS)}, found {algorithm!r}")
@@ -85,14 +111,15 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     known = {action.dest for action in parser._actions} - {"help"}
     for key in keys:
         if key not in known and key != "env":
-            of_ppo = algorithm != "ppo" and key in PPOConfig.__dataclass_fields__
-            hint = " (a key of `algorithm: ppo`)" if of_ppo else did_you_mean(key, known)
+            others = [name for name, config in _ALGORITHMS.items() if key in config.__dataclass_fields__]
+            hint = f" (a key of `algorithm: {others[0]}`)" if others else did_you_mean(key, known)
             raise UserError(f"{path}: unknown key `{key}`{hint}")
     for name, value in (keys.get("env") or {}).items():
         os.environ[name] = str(value)
     values = {k: v for k, v in keys.items() if k != "env"}
     values.setdefault("output_dir", f"runs/{path.stem}")
-    values.setdefault("logging_steps", 1)
+    if "logging_steps" in known:
+        values.setdefault("logging_steps", 1)
     _check_types(parser, values, path)
     try:
         parser.set_defaults_with_config(**values)
@@ -103,10 +130,11 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         raise UserError(f"{path}: {error}") from error
     if model.model_name_or_path is None:
         raise UserError(f"{path}: `model_name_or_path` is missing: a model id or a directory")
-    if args.rewards is None and not data.reward_funcs and not getattr(args, "reward_model", None):
-        raise UserError(f"{path}: `rewards` is missing: name at least one, such as `rewards: [gsm8k]`")
-    args.rewards = [*(_trl_reward(name) for name in data.reward_funcs or []), *(args.rewards or [])]
-    return Recipe(args, model, _train_prompts(data, path), _eval_prompts(data, args), keys, path)
+    if algorithm in _WITH_REWARDS:
+        if args.rewards is None and not data.reward_funcs and not getattr(args, "reward_model", None):
+            raise UserError(f"{path}: `rewards` is missing: name at least one, such as `rewards: [gsm8k]`")
+        args.rewards = [*(_trl_reward(name) for name in data.reward_funcs or []), *(args.rewards or [])]
+    return Recipe(args, model, _train_prompts(data, path), _eval_prompts(data, args), keys, path, algorithm)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -141,15 +169,22 @@ def _merge(keys: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         if section not in _SECTIONS or not inner:
             raise UserError(f"unknown option `--{key}`: dots reach into {' and '.join(_SECTIONS)}")
         old = merged.get(section) or {}
-        mapping: dict[str, Any] = {"source": old} if isinstance(old, str) else dict(old)
-        target = mapping
-        *outer, last = inner.split(".")
-        for name in outer:
-            target[name] = dict(target.get(name) or {})
-            target = target[name]
-        target[last] = parsed[0] if len(parsed) == 1 else parsed
-        merged[section] = mapping
+        value_of_key = parsed[0] if len(parsed) == 1 else parsed
+        merged[section] = _with({"source": old} if isinstance(old, str) else old, inner.split("."), value_of_key, key)
     return merged
+
+
+def _with(old: Any, names: Sequence[str], value: Any, option: str) -> Any:
+    """Returns a section with one inner value set; `0`, `1`, ... name the entries of a list."""
+    if not names:
+        return value
+    name, *inner = names
+    if isinstance(old, list):
+        if not name.isdigit() or int(name) >= len(old):
+            raise UserError(f"--{option}: the section is a list: name one of its entries, 0 to {len(old) - 1}")
+        return [_with(entry, inner, value, option) if i == int(name) else entry for i, entry in enumerate(old)]
+    mapping = dict(old or {})
+    return {**mapping, name: _with(mapping.get(name), inner, value, option)}
 
 
 def _parse_value(word: str) -> Any:
@@ -208,10 +243,10 @@ def _train_prompts(data: DataArguments, path: Path) -> PromptSpec:
     raise UserError(f"{path}: `prompts` is missing: a file, a dataset, `arithmetic` or `reasoning_gym:<name>`")
 
 
-def _eval_prompts(data: DataArguments, args: GRPOConfig) -> PromptSpec | None:
+def _eval_prompts(data: DataArguments, args: Any) -> PromptSpec | None:
     if data.eval_prompts is not None:
         return PromptSpec.from_config(_section(data.eval_prompts))
-    if data.dataset_name is not None and data.prompts is None and args.eval_strategy != "no":
+    if data.dataset_name is not None and data.prompts is None and getattr(args, "eval_strategy", "no") != "no":
         return PromptSpec(data.dataset_name, name=data.dataset_config, split=data.dataset_test_split)
     return None
 

@@ -56,6 +56,21 @@ def load_rollout(file: Path, device: torch.device, plan: Plan) -> tuple[int, lis
     return (saved["step"], saved["micro_batches"]) if saved["plan"] == asdict(plan) else (0, None)
 
 
+def last_whole_checkpoint(output: Path) -> Path | None:
+    """Returns the latest checkpoint in a run's directory that was written to its end, or `None`.
+
+    The trainer's state is what is written last: without it, or with half of it, the process died while saving.
+    """
+    found = [each for each in output.glob("checkpoint-*") if each.name.removeprefix("checkpoint-").isdigit()]
+    for checkpoint in sorted(found, key=lambda each: -int(each.name.removeprefix("checkpoint-"))):
+        try:
+            json.loads((checkpoint / "trainer_state.json").read_text())
+        except (OSError, ValueError):
+            continue
+        return checkpoint
+    return None
+
+
 def epochs_done(checkpoint: Path) -> int:
     """Returns how many epochs of the data a checkpoint's run had finished."""
     return int(json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] or 0)

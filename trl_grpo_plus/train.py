@@ -20,6 +20,7 @@ from .errors import UserError
 from .ppo_config import PPOConfig
 from .prompts import load_prompts
 from .recipe import Recipe, dump_recipe
+from .resume import last_whole_checkpoint
 from .rewards import build_rewards, check_columns
 
 _BEFORE = "before.json"
@@ -38,17 +39,10 @@ def train(recipe: Recipe, console: Console, resume: str | None = None, overwrite
         UserError: The model, the data, the rewards or the output directory cannot work as the recipe has them.
     """
     output = Path(recipe.args.output_dir)
-    checkpoint = _checkpoint(recipe, resume)
-    if (output / "metrics.jsonl").exists() and checkpoint is None:
-        if not overwrite:
-            raise UserError(
-                f"output_dir: {output} holds an earlier run. Go on from its last checkpoint with --resume, choose "
-                f"another --output_dir, or replace it with --overwrite"
-            )
-        for name in ("metrics.jsonl", _BEFORE, "summary.json"):
-            (output / name).unlink(missing_ok=True)
+    checkpoint = find_checkpoint(recipe, resume)
+    prepare_output(recipe, checkpoint, overwrite)
     rewards = build_rewards(recipe.args.rewards)
-    tokenizer = _tokenizer(recipe)
+    tokenizer = load_tokenizer(recipe)
     prompts = load_prompts(recipe.prompts, tokenizer)
     check_columns(rewards, prompts.column_names, f"prompts.source {recipe.prompts.source}")
     held_out = None
@@ -57,8 +51,7 @@ def train(recipe: Recipe, console: Console, resume: str | None = None, overwrite
         check_columns(rewards, held_out.column_names, f"eval_prompts.source {recipe.eval_prompts.source}")
         _check_eval_batch(recipe)
     trainer = build_trainer(recipe, prompts, held_out, tokenizer)
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "recipe.yaml").write_text(dump_recipe(recipe))
+    write_recipe(recipe)
 
     accuracy = next((f"rewards/{r.name}/mean" for r in rewards if r.accuracy), None)
     display = ProgressDisplay(console, accuracy)
@@ -67,7 +60,7 @@ def train(recipe: Recipe, console: Console, resume: str | None = None, overwrite
         trainer.add_callback(callback)
     report.print_header(console, recipe, trainer, rewards, len(prompts), held_out and len(held_out))
     started = time.perf_counter()
-    before = _before(trainer, output, checkpoint) if held_out is not None else None
+    before = measure_before(trainer, output, checkpoint) if held_out is not None else None
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     finally:
@@ -76,7 +69,7 @@ def train(recipe: Recipe, console: Console, resume: str | None = None, overwrite
     seconds = time.perf_counter() - started
     if not stop.stopped:
         trainer.save_model(recipe.args.output_dir)
-    after = _evaluate(trainer) if held_out is not None and not stop.stopped else None
+    after = evaluate(trainer) if held_out is not None and not stop.stopped else None
     summary = report.summarize(recipe, trainer, rewards, before, after, seconds, interrupted=stop.stopped)
     (output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     plots = report.plot_metrics(output / "metrics.jsonl", output / "plots", accuracy)
@@ -127,7 +120,12 @@ def build_trainer(recipe: Recipe, prompts: Any, held_out: Any, tokenizer: Any) -
     return trainer
 
 
-def _tokenizer(recipe: Recipe) -> Any:
+def load_tokenizer(recipe: Recipe) -> Any:
+    """Returns the tokenizer of a recipe's model, padding and truncating on the left.
+
+    Raises:
+        UserError: There is none, or `model_name_or_path` is no model.
+    """
     from transformers import AutoTokenizer
 
     name = recipe.model.model_name_or_path
@@ -158,21 +156,53 @@ def _tokenizer(recipe: Recipe) -> Any:
         ) from error
 
 
-def _checkpoint(recipe: Recipe, resume: str | None) -> str | None:
-    from transformers.trainer_utils import get_last_checkpoint
+def find_checkpoint(recipe: Recipe, resume: str | None) -> str | None:
+    """Returns the checkpoint to go on from, or `None` to start anew.
 
+    Args:
+        recipe: The recipe.
+        resume: `"latest"`: the last one in its output directory; or a directory; else the recipe's own wish holds.
+
+    Raises:
+        UserError: There is no such checkpoint.
+    """
     wanted = resume or recipe.args.resume_from_checkpoint
     if not wanted:
         return None
     output = Path(recipe.args.output_dir)
     if str(wanted) in ("latest", "True", "true"):
-        found = get_last_checkpoint(str(output)) if output.is_dir() else None
+        found = last_whole_checkpoint(output)
         if found is None:
             raise UserError(f"--resume: there is no checkpoint in {output}")
         return str(found)
     if not (Path(wanted) / "trainer_state.json").exists():
         raise UserError(f"--resume: {wanted} is no checkpoint directory")
     return str(wanted)
+
+
+def prepare_output(recipe: Recipe, checkpoint: str | None, overwrite: bool) -> None:
+    """Makes the output directory ready: an earlier run's records leave it where a run starts anew with `overwrite`.
+
+    Raises:
+        UserError: It holds an earlier run, and neither is that to go on nor may it be replaced.
+    """
+    output = Path(recipe.args.output_dir)
+    if not (output / "metrics.jsonl").exists() or checkpoint is not None:
+        return
+    if not overwrite:
+        raise UserError(
+            f"output_dir: {output} holds an earlier run. Go on from its last checkpoint with --resume, choose "
+            f"another --output_dir, or replace it with --overwrite"
+        )
+    for name in ("metrics.jsonl", _BEFORE, "summary.json"):
+        (output / name).unlink(missing_ok=True)
+
+
+def write_recipe(recipe: Recipe) -> None:
+    """Writes the resolved recipe into its output directory, which is made."""
+    output = Path(recipe.args.output_dir)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "recipe.yaml").write_text(dump_recipe(recipe))
 
 
 def _check_eval_batch(recipe: Recipe) -> None:
@@ -185,17 +215,18 @@ def _check_eval_batch(recipe: Recipe) -> None:
         )
 
 
-def _evaluate(trainer: Any) -> dict[str, float]:
+def evaluate(trainer: Any) -> dict[str, float]:
+    """Returns the metrics of the held-out rows, without the prefix `eval_`."""
     metrics: Mapping[str, Any] = trainer.evaluate()
     return {k.removeprefix("eval_"): float(v) for k, v in metrics.items() if isinstance(v, (int, float))}
 
 
-def _before(trainer: Any, output: Path, checkpoint: str | None) -> dict[str, float]:
+def measure_before(trainer: Any, output: Path, checkpoint: str | None) -> dict[str, float]:
     """Returns the evaluation of the untrained model, which a resumed run reads back instead of repeating it."""
     file = output / _BEFORE
     if checkpoint is not None and file.exists():
         stored: dict[str, float] = json.loads(file.read_text())
         return stored
-    before = _evaluate(trainer)
+    before = evaluate(trainer)
     file.write_text(json.dumps(before, indent=2) + "\n")
     return before

@@ -117,7 +117,7 @@ def test_errors(jsonl, make, message):
         ({"source": "x", "template": "boxd"}, "mean `boxed`"),
         ({"source": "x", "chat": "maybe"}, "true, false or auto"),
         ({"source": "x", "size": 0}, "positive whole number"),
-        ({"source": "x", "columns": {"question": "q"}}, "maps `prompt` and `answer`"),
+        ({"source": "x", "columns": {"question": "q"}}, "maps `prompt`, `answer`, "),
         ([1], "must be a mapping"),
     ],
 )

@@ -4,9 +4,12 @@ prompts:                                    # in a recipe
   source: openai/gsm8k                      # or data.jsonl, a directory of splits, arithmetic, reasoning_gym:<name>
   columns: {prompt: question, answer: answer}
   template: think_answer
+
+A list of such mixes them; `reward: <name>` in each says which of the recipe's rewards scores its rows.
 """
 
+from .demonstrations import load_demonstrations, load_preferences
 from .loaders import load_prompts
 from .spec import TEMPLATES, PromptSpec
 
-__all__ = ["TEMPLATES", "PromptSpec", "load_prompts"]
+__all__ = ["TEMPLATES", "PromptSpec", "load_demonstrations", "load_preferences", "load_prompts"]

@@ -5,10 +5,11 @@ Stage: prompts. In: the recipe's section and the tokenizer (for its chat templat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, load_dataset
+from datasets import Dataset, concatenate_datasets, load_dataset
 
 from ..errors import UserError, did_you_mean
 from .spec import PromptSpec
@@ -32,6 +33,26 @@ def load_prompts(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
     Raises:
         UserError: The source, split or a column does not exist, or a task or its package is missing.
     """
+    if spec.parts:
+        return join_rows([load_prompts(part, tokenizer) for part in spec.parts], [part.source for part in spec.parts])
+    rows = _map_columns(read_rows(spec), spec)
+    if spec.reward is not None:
+        rows = rows.remove_columns([c for c in rows.column_names if c == "reward"])
+        rows = rows.add_column("reward", [spec.reward] * len(rows))
+    chat = wants_chat(spec, tokenizer)
+    prompts = [spec.put(problem, chat) for problem in rows["prompt"]]
+    if rows.column_names == ["prompt"]:
+        return Dataset.from_dict({"prompt": prompts})
+    # Not `map`, which would force the messages into the type of the source's column.
+    return rows.remove_columns("prompt").add_column("prompt", prompts)
+
+
+def read_rows(spec: PromptSpec) -> Dataset:
+    """Returns the rows of one source as it has them: shuffled and cut as the specification says.
+
+    Raises:
+        UserError: As `load_prompts`.
+    """
     rows = _source_rows(spec)
     if spec.shuffle:
         rows = rows.shuffle(seed=spec.seed)
@@ -39,15 +60,41 @@ def load_prompts(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
         rows = rows.select(range(spec.size))
     if len(rows) == 0:
         raise UserError(f"prompts.source {spec.source} has no rows in the split {spec.split}")
-    rows = _map_columns(rows, spec)
-    chat = bool(getattr(tokenizer, "chat_template", None)) if spec.chat == "auto" else bool(spec.chat)
-    if chat and tokenizer is not None and not getattr(tokenizer, "chat_template", None):
+    return rows
+
+
+def wants_chat(spec: PromptSpec, tokenizer: Any) -> bool:
+    """Returns whether prompts become chat messages.
+
+    Raises:
+        UserError: The specification says so and the tokenizer has no chat template.
+    """
+    template = getattr(tokenizer, "chat_template", None)
+    if spec.chat != "auto" and spec.chat and tokenizer is not None and not template:
         raise UserError("prompts.chat is true, but the model's tokenizer has no chat template; set it to false")
-    prompts = [spec.put(problem, chat) for problem in rows["prompt"]]
-    if rows.column_names == ["prompt"]:
-        return Dataset.from_dict({"prompt": prompts})
-    # Not `map`, which would force the messages into the type of the source's column.
-    return rows.remove_columns("prompt").add_column("prompt", prompts)
+    return bool(template) if spec.chat == "auto" else bool(spec.chat)
+
+
+def join_rows(parts: Sequence[Dataset], sources: Sequence[str]) -> Dataset:
+    """Returns the rows of several sources one after the other; a column that one lacks is `None` in its rows.
+
+    Args:
+        parts: The rows of each source.
+        sources: Their names, for the message.
+
+    Raises:
+        UserError: A column holds different types of values in two of them.
+    """
+    first: dict[str, int] = {}
+    for i, part in enumerate(parts):
+        for column, kind in part.features.items():
+            known = first.setdefault(column, i)
+            if parts[known].features[column] != kind:
+                raise UserError(
+                    f"prompts: the column `{column}` of {sources[i]} is not of the type that it has in "
+                    f"{sources[known]} ({kind} and {parts[known].features[column]}): they cannot be mixed"
+                )
+    return concatenate_datasets(list(parts))
 
 
 def _source_rows(spec: PromptSpec) -> Dataset:
@@ -90,7 +137,7 @@ def _arithmetic_rows(spec: PromptSpec) -> Dataset:
     except (TypeError, ValueError) as error:
         raise UserError(f"prompts: arithmetic: {error}") from error
     texts = [messages[0]["content"] for messages in rows["prompt"]]  # whether they become chat is the recipe's to say
-    return Dataset.from_dict({"prompt": texts, "answer": list(rows["answer"])})
+    return rows.remove_columns("prompt").add_column("prompt", texts)
 
 
 def _split_file(directory: Path, split: str) -> Path:

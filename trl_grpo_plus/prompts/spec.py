@@ -13,6 +13,8 @@ from typing import Any
 
 from ..errors import UserError, did_you_mean
 
+# Our names of columns, which `columns` can map to a source's: of prompts, of demonstrations and of preferences.
+COLUMNS = ("prompt", "answer", "completion", "messages", "chosen", "rejected")
 # Named templates: what is put to the model instead of the bare problem. `{prompt}` is the problem.
 TEMPLATES: dict[str, str] = {
     "none": "{prompt}",
@@ -34,7 +36,7 @@ class PromptSpec:
             with a file per split (`train.jsonl`, `test.jsonl`); else the id of a dataset on the Hub.
         name: Configuration of a Hub dataset (`main` for `openai/gsm8k`).
         split: Split of the source; procedural tasks know `train`, `validation` and `test`, disjoint by content.
-        columns: Our column -> the source's, for `prompt` and `answer`; all of the source's columns stay as well.
+        columns: Our column -> the source's, for `COLUMNS`; all of the source's columns stay as well.
             Where it says nothing, usual names are looked for.
         system: System message; for plain prompts it is put before the prompt, and an empty line.
         template: A name of `TEMPLATES`, or a text with `{prompt}` in it.
@@ -44,6 +46,9 @@ class PromptSpec:
         seed: Seed of procedural tasks, and of `shuffle`.
         shuffle: Shuffle the rows of a file before `size` is cut off.
         options: Options of a procedural task, passed on.
+        reward: Which of the recipe's rewards score these rows: their names, as one text, in a column `reward`; where
+            tasks are mixed, each row is then scored by its own. `None` leaves the column as the source has it.
+        parts: Several sources in one, each with its own fields; a list in a recipe.
 
     Raises:
         UserError: A field's value cannot work.
@@ -60,6 +65,8 @@ class PromptSpec:
     seed: int = 0
     shuffle: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    reward: str | None = None
+    parts: tuple[PromptSpec, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str) or not self.source:
@@ -69,8 +76,8 @@ class PromptSpec:
         if self.size is not None and (isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1):
             raise UserError(f"prompts.size must be a positive whole number, found {self.size!r}")
         for key in self.columns:
-            if key not in ("prompt", "answer"):
-                raise UserError(f"prompts.columns maps `prompt` and `answer`, found `{key}`")
+            if key not in COLUMNS:
+                raise UserError(f"prompts.columns maps {', '.join(f'`{c}`' for c in COLUMNS)}, found `{key}`")
         if self.template not in TEMPLATES and "{prompt}" not in self.template:
             raise UserError(
                 f"prompts.template must be one of {', '.join(TEMPLATES)}, or a text with {{prompt}} in it, found "
@@ -79,7 +86,7 @@ class PromptSpec:
 
     @classmethod
     def from_config(cls, config: Any) -> PromptSpec:
-        """Returns the specification of a recipe's `prompts:` section (a mapping, or the source alone).
+        """Returns the specification of a recipe's `prompts:` section: a mapping, the source alone, or a list of such.
 
         Raises:
             UserError: A key is unknown or missing; the message names the closest one.
@@ -88,9 +95,12 @@ class PromptSpec:
             return config
         if isinstance(config, str):
             return cls(config)
+        if isinstance(config, (list, tuple)) and config:
+            parts = tuple(cls.from_config(part) for part in config)
+            return parts[0] if len(parts) == 1 else cls(" + ".join(part.source for part in parts), parts=parts)
         if not isinstance(config, Mapping):
             raise UserError(f"`prompts` must be a mapping with a `source`, found {config!r}")
-        known = [f.name for f in dataclasses.fields(cls)]
+        known = [f.name for f in dataclasses.fields(cls) if f.name != "parts"]
         for key in config:
             if key not in known:
                 raise UserError(

@@ -1,0 +1,91 @@
+"""SFT and reward models from recipes, as a user runs them: they learn, leave their files, and go on after a kill."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+
+from tests.test_cli import run
+from trl_grpo_plus.resume import last_whole_checkpoint
+
+ROWS = [{"prompt": f"{a}+{b}", "response": f"<answer>{a + b}</answer>"} for a in range(8) for b in range(4)]
+PAIRS = [{"prompt": f"{a}?", "chosen": f"{a}!", "rejected": f"{a}, well, {a}"} for a in range(32)]
+COMMON = {
+    "use_cpu": True,
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "report_to": "none",
+    "max_steps": 12,
+    "per_device_train_batch_size": 8,
+    "learning_rate": 1e-2,
+    "save_steps": 4,
+    "save_total_limit": 3,
+}
+
+
+@pytest.fixture
+def recipe(tmp_path, tiny_model):
+    def write(algorithm, rows, **changes):
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        keys = {
+            **COMMON,
+            "algorithm": algorithm,
+            "model_name_or_path": tiny_model,
+            "prompts": str(tmp_path / "rows.jsonl"),
+            "eval_prompts": {"source": str(tmp_path / "rows.jsonl"), "size": 8},
+            "output_dir": str(tmp_path / "run"),
+            **changes,
+        }
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(keys))
+        return str(tmp_path / "recipe.yaml")
+
+    return write
+
+
+def test_sft_learns_and_goes_on_from_its_last_whole_checkpoint(recipe, capsys, monkeypatch, tmp_path):
+    code, text = run(capsys, monkeypatch, "train", recipe("sft", ROWS))
+    assert code == 0, text
+    output = tmp_path / "run"
+    summary = json.loads((output / "summary.json").read_text())
+    assert summary["steps"] == 12 and summary["after"]["loss"] < 0.7 * summary["before"]["loss"]
+    assert (output / "model.safetensors").exists() and (output / "tokenizer.json").exists()
+    assert "SFT 12/12" in text and "held-out loss" in text
+    whole = (output / "model.safetensors").read_bytes()
+
+    # Killed while it wrote its last checkpoint: the one before counts, and the end is the same bit for bit.
+    (output / "checkpoint-12/trainer_state.json").write_text('{"epoch": 1')
+    assert last_whole_checkpoint(output) == output / "checkpoint-8"
+    (output / "model.safetensors").unlink()
+    code, text = run(capsys, monkeypatch, "train", str(output / "recipe.yaml"), "--resume")
+    assert code == 0, text
+    assert (output / "model.safetensors").read_bytes() == whole
+    steps = [json.loads(line)["step"] for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert [s for s in steps if s] == sorted(s for s in steps if s) and steps.count(9) == 1
+    shutil.rmtree(output / "checkpoint-8")
+    shutil.rmtree(output / "checkpoint-4")
+    assert last_whole_checkpoint(output) is not None  # the resumed run wrote 12 anew
+
+
+def test_a_reward_model_learns_preferences(recipe, capsys, monkeypatch, tmp_path):
+    code, text = run(capsys, monkeypatch, "train", recipe("reward_model", PAIRS))
+    assert code == 0, text
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["after"]["accuracy"] == 1.0 and summary["after"]["loss"] < summary["before"]["loss"]
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["architectures"] == ["LlamaForSequenceClassification"]
+    assert "held-out accuracy" in text
+
+
+def test_sft_of_an_adapter(recipe, capsys, monkeypatch, tmp_path):
+    changes = {"use_peft": True, "lora_target_modules": "all-linear", "max_steps": 2, "eval_prompts": None}
+    code, text = run(capsys, monkeypatch, "train", recipe("sft", ROWS, **changes))
+    assert code == 0, text
+    assert (tmp_path / "run/adapter_config.json").exists()
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert 0 < summary["parameters_trained"] < summary["parameters"] and summary["after"] is None
+
+
+def test_a_key_of_another_algorithm_is_named(recipe, capsys, monkeypatch):
+    code, text = run(capsys, monkeypatch, "train", recipe("sft", ROWS, num_generations=8))
+    assert code == 2 and "unknown key `num_generations` (a key of `algorithm: grpo`)" in text

@@ -1,0 +1,138 @@
+"""Supervised stages from a recipe, through TRL's own trainers: `algorithm: sft` and `algorithm: reward_model`.
+
+In `output_dir`, as after GRPO: the model, `recipe.yaml`, `metrics.jsonl`, `summary.json` and the checkpoints. Prompts
+are put to the model by the same section as in GRPO, so that what SFT teaches is what GRPO asks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from .callbacks import MetricsFile, ProgressDisplay, StopOnSignal
+from .errors import UserError
+from .prompts import load_demonstrations, load_preferences
+from .recipe import Recipe
+from .report import count_parameters, environment
+from .train import evaluate, find_checkpoint, load_tokenizer, measure_before, prepare_output, write_recipe
+
+_TITLES = {"sft": "SFT", "reward_model": "reward model"}
+
+
+def train_supervised(
+    recipe: Recipe, console: Console, resume: str | None = None, overwrite: bool = False
+) -> dict[str, Any]:
+    """Runs a recipe for SFT or a reward model, and returns its summary, also written to `output_dir/summary.json`.
+
+    Args:
+        recipe: The recipe; its `prompts` are demonstrations (`load_demonstrations`) or preferences.
+        console: Where to print.
+        resume: `"latest"`, or the directory of a checkpoint, to go on from.
+        overwrite: Start anew where `output_dir` holds an earlier run.
+
+    Raises:
+        UserError: The model, the data or the output directory cannot work as the recipe has them.
+    """
+    output = Path(recipe.args.output_dir)
+    checkpoint = find_checkpoint(recipe, resume)
+    prepare_output(recipe, checkpoint, overwrite)
+    tokenizer = load_tokenizer(recipe)
+    load = load_demonstrations if recipe.algorithm == "sft" else load_preferences
+    rows = load(recipe.prompts, tokenizer)
+    held_out = load(recipe.eval_prompts, tokenizer) if recipe.eval_prompts is not None else None
+    trainer = _trainer(recipe, rows, held_out, tokenizer)
+    write_recipe(recipe)
+    display = ProgressDisplay(console, title=_TITLES[recipe.algorithm])
+    stop = StopOnSignal(lambda message: console.print(f"[yellow]{message}[/yellow]"))
+    for callback in (MetricsFile(output / "metrics.jsonl"), display, stop):
+        trainer.add_callback(callback)
+    every, trained = count_parameters(trainer)
+    console.print(
+        f"{_TITLES[recipe.algorithm]} of {recipe.model.model_name_or_path}: {len(rows):,} rows from "
+        f"{recipe.prompts.source}, {trained:,} of {every:,} parameters trained",
+        highlight=False,
+        markup=False,
+    )
+    started = time.perf_counter()
+    before = measure_before(trainer, output, checkpoint) if held_out is not None else None
+    try:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    finally:
+        display.close()
+        stop.restore()
+    seconds = time.perf_counter() - started
+    if not stop.stopped:
+        trainer.save_model(recipe.args.output_dir)
+    losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
+    tenth = max(1, len(losses) // 10)
+    summary = {
+        "recipe": str(recipe.path),
+        "model": recipe.model.model_name_or_path,
+        "parameters": every,
+        "parameters_trained": trained,
+        "rows": len(rows),
+        "steps": trainer.state.global_step,
+        "interrupted": stop.stopped,
+        "seconds": round(seconds, 1),
+        "loss_first_tenth": sum(losses[:tenth]) / tenth if losses else None,
+        "loss_last_tenth": sum(losses[-tenth:]) / tenth if losses else None,
+        "before": before,
+        "after": evaluate(trainer) if held_out is not None and not stop.stopped else None,
+        "command": " ".join(["grpo-plus", *sys.argv[1:]]),
+        "environment": environment(),
+    }
+    (output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    _print_summary(console, summary, output)
+    return summary
+
+
+def _trainer(recipe: Recipe, rows: Any, held_out: Any, tokenizer: Any) -> Any:
+    from transformers import PrinterCallback, ProgressCallback
+    from trl import RewardTrainer, SFTTrainer, get_peft_config, get_quantization_config
+
+    args, model = recipe.args, recipe.model
+    args.model_init_kwargs = {
+        "revision": model.model_revision,
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+        **(args.model_init_kwargs or {}),
+    }
+    peft_config = get_peft_config(model)
+    if peft_config is not None and recipe.algorithm == "reward_model":
+        peft_config.task_type = "SEQ_CLS"  # its new head is then trained and saved beside the adapter
+    trainer_class = SFTTrainer if recipe.algorithm == "sft" else RewardTrainer
+    try:
+        trainer = trainer_class(
+            model.model_name_or_path,
+            args=args,
+            train_dataset=rows,
+            eval_dataset=held_out,
+            processing_class=tokenizer,
+            quantization_config=get_quantization_config(model),
+            peft_config=peft_config,
+        )
+    except OSError as error:
+        raise UserError(f"model_name_or_path: {model.model_name_or_path} cannot be loaded: {error}") from error
+    for callback in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(callback)
+    return trainer
+
+
+def _print_summary(console: Console, summary: dict[str, Any], output: Path) -> None:
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    if summary["loss_first_tenth"] is not None:
+        say(f"loss {summary['loss_first_tenth']:.3f} -> {summary['loss_last_tenth']:.3f}")
+    for key in ("loss", "accuracy"):
+        before, after = summary["before"] or {}, summary["after"] or {}
+        if key in before and key in after:
+            say(f"held-out {key} {before[key]:.3f} -> {after[key]:.3f}")
+    say(f"{summary['steps']} steps in {summary['seconds']:.0f} s; everything is in {output}/")
+    if summary["interrupted"]:
+        say(f"stopped early. Go on with: grpo-plus train {output}/recipe.yaml --resume")
