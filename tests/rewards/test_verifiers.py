@@ -6,7 +6,8 @@ from decimal import Decimal
 import pytest
 
 from trl_grpo_plus.rewards import build_rewards, entries
-from trl_grpo_plus.rewards.text import completion_text, last_boxed, marked_answer, without_reasoning
+from trl_grpo_plus.rewards.marks import boxes, final_mark, last_box
+from trl_grpo_plus.rewards.text import completion_text, without_reasoning
 
 
 def value(name, completion, answer="72", **options):
@@ -127,7 +128,7 @@ def test_exact_match_options():
         ("<think>a</think>4</think>", {}, 0.0),
         ("2+2</think>4", {}, 0.0),
         ("2+2</think>4", {"opened": True}, 1.0),
-        ("<think>2+2</think>4", {"opened": True}, 1.0),
+        ("<think>2+2</think>4", {"opened": True}, 0.0),
         ("<think>2+2</think><answer>4</answer>", {"answer_tag": True}, 1.0),
         ("<think>2+2</think>4", {"answer_tag": True}, 0.0),
         ("<think>2+2</think><answer></answer>", {"answer_tag": True}, 0.0),
@@ -165,11 +166,16 @@ HOSTILE += [
 ]
 
 
+OPTIONS = {"length": {"max_tokens": 100}, "regex": {"pattern": "7+2x"}, "json_schema": {"schema": {"const": 72}}}
+
+
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_text_makes_a_verifier_raise(entry, text):
-    verdict = build_rewards([entry.name])[0].function.verdict(text, {"prompt": "p", "answer": "72"})
-    assert verdict.value in (None, 0.0)
+    row = {"prompt": "p", "answer": "B" if entry.name == "multiple_choice" else "72", "completion_ids": [1] * 10}
+    verdict = build_rewards([{entry.name: OPTIONS.get(entry.name, {})}])[0].function.verdict(text, row)
+    low = -1.0 if entry.name in ("length", "repetition") else 0.0
+    assert verdict.value is None or low <= verdict.value <= 0.0
 
 
 def test_completions_in_all_forms():
@@ -190,9 +196,38 @@ def test_completions_in_all_forms():
         completion_text(3)
 
 
-def test_marks():
-    assert last_boxed(r"\boxed{a{b}c} \boxed{\frac{1}{2}} tail") == r"\frac{1}{2}"
-    assert last_boxed(r"\boxed{a} \boxed{unclosed") == "a"
-    assert last_boxed("none") is None
-    assert marked_answer("#### 7\nmore") == ("####", "7")
+@pytest.mark.parametrize(
+    ("text", "kind", "content"),
+    [
+        (r"\boxed{a{b}c} \boxed{\frac{1}{2}} tail", r"\boxed", r"a{b}c, \frac{1}{2}"),
+        (r"\boxed{1}, no: \boxed{2}", r"\boxed", "2"),
+        (r"$x=\boxed{1}$ or $x=\boxed{2}$", r"\boxed", "1, 2"),
+        (r"\boxed{42} \boxed{42}", r"\boxed", "42"),
+        (r"\boxed {4}", r"\boxed", "4"),
+        (r"\boxed 4.", r"\boxed", "4"),
+        (r"boxed{4}", r"\boxed", "4"),
+        ("\boxed{4}", r"\boxed", "4"),
+        (r"\fbox{\boxed{4}}", r"\boxed", r"\boxed{4}"),
+        (r"\boxed{\{1\}}", r"\boxed", r"\{1\}"),
+        (r"\boxed{12}, written in \boxed{}", r"\boxed", "12"),
+        ("#### 7\nmore", "####", "7"),
+        ("#### \\boxed{7}", r"\boxed", "7"),
+        ("#### Step 2\nso \\boxed{7}\n#### Check the sum\nfine", r"\boxed", "7"),
+        ("<answer>1</answer><answer>2</answer>", "<answer>", "2"),
+        (r"<answer>It is \boxed{2}.</answer>", r"\boxed", "2"),
+        (r"\boxed{1}. Wait. The answer is 2.", "answer is", "2"),
+        (r"The answer is 1.5 m. I hope it is correct.", "answer is", "1.5 m"),
+        ("**Final Answer**\n\n$\\frac12$\n", "answer is", r"$\frac12$"),
+        ("\u7b54\u6848\u662f 12\u3002", "answer is", "12"),
+    ],
+)
+def test_the_last_mark_counts(text, kind, content):
+    mark = final_mark(text)
+    assert (mark.kind, mark.content) == (kind, content)
+
+
+def test_marks_that_are_cut_off_or_missing():
+    assert final_mark("none") is None and last_box("none") is None and final_mark("the answer is what we want") is None
+    assert final_mark(r"\boxed{a} \boxed{unclosed").cut_off and final_mark("<answer>1</answer> <answer>2").cut_off
+    assert [box.content for box in boxes(r"\boxed{\boxed{1}} \boxed{2}")] == [r"\boxed{1}", "2"]
     assert without_reasoning("a</think>b</think>c") == "c" and without_reasoning("<think>a") is None

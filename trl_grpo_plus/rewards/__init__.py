@@ -7,7 +7,17 @@ rewards:                                    # in a recipe
   - my_module:my_reward: {weight: 0.5}      # any TRL reward function, or a verifier of your own
 """
 
-from . import exact_match, gsm8k, math, think_format  # noqa: F401  (importing registers them)
+from . import (  # noqa: F401  (importing registers them)
+    exact_match,
+    gsm8k,
+    json_schema,
+    length,
+    math,
+    multiple_choice,
+    regex,
+    repetition,
+    think_format,
+)
 from .function import RewardFunction, Weighted, build_rewards, check_columns
 from .registry import Entry, Row, entries, get, register
 from .verdict import Verdict

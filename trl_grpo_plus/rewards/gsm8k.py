@@ -1,80 +1,146 @@
 r"""`gsm8k`: 1.0 where the final number is the gold number.
 
-GSM8K (arXiv 2110.14168) ends its solutions with `#### 72`. Models end theirs in many ways; the final number is
-looked for, after the reasoning, in this order: the last `<answer>` tag, the last `\boxed{}`, the last `####`, the last
-"answer is", and at last the last number of the text. Where the answer is marked, the mark decides, also a wrong one.
+GSM8K (arXiv 2110.14168) ends its solutions with `#### 72`. Models end theirs in many ways: what the text marks as its
+answer decides, also where it is wrong (`<answer>`, `\boxed{}`, `####`, "the answer is": the one that comes last); only
+where nothing is marked, the last number of the text. Several numbers where one is asked for are a hedge, and no
+answer. Numbers are compared exactly, as fractions.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from fractions import Fraction
+from typing import NamedTuple
 
+from .marks import final_mark
 from .registry import Row, register
-from .text import marked_answer, without_reasoning
+from .text import stated_part
 from .verdict import Verdict
 
+_MAX_CHARS = 20_000  # looked at, from the end
 _MAX_DIGITS = 100  # longer numbers are no answers, and arithmetic on them is slow
-_INTEGER = r"(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)|\d+)"
-# A number: sign (a minus that follows a digit is a subtraction), currency, thousands, decimals, and a plain fraction.
+_INTEGER = r"(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)|\d{1,2}(?:,\d{2})+,\d{3}(?!\d|,\d)|\d+)"
+# A number: sign (a minus that follows a digit is a subtraction), currency, thousands, decimals, a plain fraction, a
+# mixed number, e-notation.
 _NUMBER = re.compile(
-    r"(?<![\w.])(?P<sign>[-−–+]?)[$€£]?(?P<inner>[-−]?)"
-    rf"(?P<value>{_INTEGER}(?:\.\d+)?|\.\d+)(?:\s*/\s*(?P<over>\d+))?"
+    r"(?<![\w.])(?P<sign>[-+]?)\s?[$€£¥]?\s?(?P<inner>-?)"
+    rf"(?P<value>{_INTEGER}(?:\.\d+)?|\.\d+)(?P<power>[eE][-+]?\d+)?(?:(?P<mixed>\s+\d+)?\s*/\s*(?P<over>\d+))?"
+    r"(?:\s*(?P<scale>thousand|million|billion|trillion)s?\b)?",
 )
-_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}")
-_SAID = re.compile(r"(?:answer\s*(?:is|:|=)|answer\s+would\s+be)", re.IGNORECASE)
+_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_FRACTION = re.compile(r"(?P<whole>\d)?\s*\\[dtc]?frac\s*\{\s*(?P<over>-?\d+)\s*\}\s*\{\s*(?P<under>\d+)\s*\}")
+_MARKUP = re.compile(r"<<[^<>]*>>|\\(?:text|mathrm|textbf|mathbf|mbox)\b|[{}*_`~]|\\boxed|\\[()\[\]]|\\(?=[$%#&])")
+_GROUPING = re.compile(r"(?<=\d)(?:\\[,!;: ]|\{,\}|,\\!\s?|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))")
+_DASHES = str.maketrans("\u2212\u2013\u2010\u2011\ufe63", "-----")
+_PARENTHESES = re.compile(r"\([^()]*\)")
+# Between two numbers: what makes one of them an alternative to the other, the end of a range, or one of a list.
+_ALTERNATIVE = re.compile(
+    r"[^\d.;\n]{0,20}?(?:\bor\b|\bto\b|\band/or\b|\band\b|,|/|[-~\u2014]|\bthrough\b)[^\d.;\n=]{0,20}"
+)
+_REFUSAL = re.compile(
+    r"\b(?:cannot|can't|can not|could not|couldn't|don't know|do not know|not sure|unable|unclear|unsure)\b"
+)
 
 
-def _numbers(text: str) -> list[tuple[str, Fraction]]:
-    """Returns (as written, value) of each number in `text`, in order."""
-    text = _FRACTION.sub(r"\1/\2", text)
-    text = text.replace(r"\$", "$").replace(r"\!", "").replace(r"\,", "").replace("{,}", ",")
+class Number(NamedTuple):
+    """A number in a text: as written, its value, and where it stands."""
+
+    written: str
+    value: Fraction
+    start: int
+    end: int
+
+
+def _plain(text: str) -> str:
+    """Returns the text with one form for what has many: digits, dashes, separators of thousands, fractions, markup."""
+    text = _GROUPING.sub(",", text.replace("{,}", ","))
+    text = text.replace(r"\!", "").replace(r"\,", "")
+    text = _FRACTION.sub(
+        lambda m: f"{m['whole']} {m['over']}/{m['under']}" if m["whole"] else f"{m['over']}/{m['under']}", text
+    )
+    return _MARKUP.sub("", unicodedata.normalize("NFKC", text).translate(_DASHES).replace("\u2044", "/"))
+
+
+def numbers(text: str) -> list[Number]:
+    """Returns the numbers in a text, in order; those of more than 100 digits, and divisions by zero, are left out."""
     found = []
     for match in _NUMBER.finditer(text):
-        digits = match["value"].replace(",", "")
-        if len(digits) > _MAX_DIGITS or len(match["over"] or "") > _MAX_DIGITS:
+        digits, power, over = match["value"].replace(",", ""), match["power"] or "", match["over"]
+        if max(len(digits), len(over or ""), len(match["mixed"] or "")) > _MAX_DIGITS:
             continue
-        value = Fraction(digits if not digits.startswith(".") else f"0{digits}")
-        if match["over"]:
-            if int(match["over"]) == 0:
+        if len(power) > 4 or abs(int(power[1:] or 0)) > _MAX_DIGITS:
+            continue
+        value = Fraction((digits if not digits.startswith(".") else f"0{digits}") + power)
+        if over:
+            if int(over) == 0:
                 continue
-            value /= int(match["over"])
-        negative = match["sign"] in ("-", "−", "–") or bool(match["inner"])
-        found.append((match.group().strip(), -value if negative else value))
+            value = value + Fraction(int(match["mixed"]), int(over)) if match["mixed"] else value / int(over)
+        value *= _SCALES.get(match["scale"] or "", 1)
+        negative = match["sign"] == "-" or bool(match["inner"])
+        found.append(Number(match.group().strip(), -value if negative else value, match.start(), match.end()))
     return found
 
 
-def _said(text: str) -> tuple[str, str] | None:
-    """Returns ("answer is", the rest of its sentence) for the last "answer is" in the text, or `None`."""
-    said = list(_SAID.finditer(text))
-    if not said:
-        return None
-    sentence = text[said[-1].end() :].strip(" *:$\n")
-    return "answer is", re.split(r"\n|\.(?=\s|$)", sentence, maxsplit=1)[0]
+def _one(text: str) -> tuple[Number | None, str]:
+    """Returns the one number that a marked answer states, or `None` and why there is none."""
+    text = text.rsplit("=", 1)[-1]
+    outside = _PARENTHESES.sub(" ", text)
+    found = numbers(outside) or numbers(text)
+    if len({number.value for number in found}) == 1:
+        return found[0], ""
+    return None, f"{len(found) or 'no'} numbers"
 
 
-def final_number(text: str) -> tuple[str | None, Fraction | None, str]:
-    """Returns (as written, value, where it was found) of the final number of a solution.
+def _spoken(text: str) -> tuple[Number | None, str]:
+    """Returns the first number of "the answer is 72 apples, 3 each", unless the next is an alternative to it."""
+    text = _PARENTHESES.sub(" ", text.rsplit("=", 1)[-1])
+    found = numbers(text)
+    if not found:
+        return None, "no number"
+    first, *others = found
+    if others and others[0].value != first.value and _ALTERNATIVE.fullmatch(text, first.end, others[0].start):
+        return (
+            (first, "") if re.search(r"[A-Za-z]{3}\W*,", text[first.end : others[0].start]) else (None, "alternatives")
+        )
+    return first, ""
+
+
+def _last(text: str) -> tuple[Number | None, str]:
+    """Returns the last number of a text that marks no answer."""
+    found = numbers(text)
+    if not found:
+        return None, "no number"
+    last = found[-1]
+    if _REFUSAL.search(text, max(text.rfind("\n"), text.rfind(". "), 0)):
+        return None, "no answer is given"
+    if len(found) > 1 and found[-2].value != last.value:
+        between = text[found[-2].end : last.start]
+        if re.fullmatch(r"\s*(?:,|,?\s*or|,?\s*and|to|~)\s*", between):
+            return None, "alternatives"
+    return last, ""
+
+
+def final_number(text: str) -> tuple[Number | None, str]:
+    """Returns the final number of a solution, and where it was found or why there is none.
 
     Args:
         text: The solution, without its reasoning part.
-
-    Returns:
-        The number as written and its value, both `None` where no single final number is stated, and where it was found
-        or why there is none.
     """
-    mark = marked_answer(text) or _said(text)
-    if mark is not None:
-        kind, marked = mark
-        numbers = _numbers(marked.rsplit("=", 1)[-1])
-        if kind == "answer is" and numbers:  # prose follows: the number that comes first is the one that is meant
-            return (*numbers[0], kind)
-        if kind != "answer is":
-            if len({value for _, value in numbers}) == 1:
-                return (*numbers[0], kind)
-            return None, None, f"{len(numbers) or 'no'} numbers in {kind}, wanted one"
-    numbers = _numbers(text)
-    return (*numbers[-1], "last number") if numbers else (None, None, "no number")
+    mark = final_mark(text)
+    if mark is not None and mark.cut_off:
+        return None, f"{mark.kind} is not closed"
+    if mark is None:
+        number, why = _last(_plain(text))
+        return number, why or "last number"
+    number, why = (_spoken if mark.kind == "answer is" else _one)(_plain(mark.content))
+    return number, f"{why} in {mark.kind}, wanted one" if why else mark.kind
+
+
+def same_number(a: str, b: str) -> bool:
+    """Returns whether two answers state the same final number."""
+    first, second = (final_number(str(text)[-_MAX_CHARS:])[0] for text in (a, b))
+    return first is not None and second is not None and first.value == second.value
 
 
 @register(
@@ -93,14 +159,17 @@ def gsm8k(completion: str, row: Row, *, column: str = "answer") -> Verdict:
     """
     if row.get(column) is None:
         return Verdict.unscored(f"the row has no `{column}`")
-    gold_text, gold, _ = final_number(str(row[column]))
+    solution = str(row[column])
+    gold, _ = final_number(solution[-_MAX_CHARS:])
     if gold is None:
-        return Verdict.unscored(f"the row's `{column}` holds no final number: {str(row[column])[-80:]!r}")
-    stated = without_reasoning(completion)
+        return Verdict.unscored(f"the row's `{column}` holds no final number: {solution[-80:]!r}")
+    stated = stated_part(completion, row)
     if stated is None:
         return Verdict(0.0, None, "the reasoning is not closed")
-    written, value, where = final_number(stated)
-    if value is None:
+    number, where = final_number(stated[-_MAX_CHARS:])
+    if number is None:
         return Verdict(0.0, None, where)
-    right = value == gold
-    return Verdict(1.0 if right else 0.0, written, f"{where}: " + ("equal" if right else f"gold is {gold_text}"))
+    right = number.value == gold.value
+    return Verdict(
+        1.0 if right else 0.0, number.written, f"{where}: " + ("equal" if right else f"gold is {gold.written}")
+    )

@@ -13,8 +13,9 @@ import re
 import threading
 from typing import Any
 
+from .marks import final_mark
 from .registry import Row, register
-from .text import last_boxed, marked_answer, without_reasoning
+from .text import stated_part
 from .verdict import Verdict
 
 _MAX_ANSWER_CHARS = 1000
@@ -25,9 +26,8 @@ _HUGE_POWER = re.compile(
 
 
 def _marked(text: str) -> str | None:
-    r"""Returns what the text marks as its answer; of `<answer>... \boxed{x}</answer>`, the `x`."""
-    mark = marked_answer(text)
-    return None if mark is None else last_boxed(mark[1]) or mark[1]
+    mark = final_mark(text)
+    return None if mark is None else mark.content
 
 
 def _parse(text: str, timeout_s: int | None) -> list[Any]:
@@ -65,7 +65,7 @@ def math(completion: str, row: Row, *, column: str = "answer", timeout_s: int = 
         return Verdict.unscored(f"the row has no `{column}`")
     solution = str(row[column])
     gold_text = _marked(solution) or solution.strip()
-    stated = without_reasoning(completion)
+    stated = stated_part(completion, row)
     if stated is None:
         return Verdict(0.0, None, "the reasoning is not closed")
     marked = _marked(stated)

@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")  # names used by the chat templates that TRL parses
-_ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+_ANSWER_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+
+# Tokens that end a turn, left over at the end: of ChatML, Llama 2 and 3, Gemma, Phi, GPT-OSS, DeepSeek.
+_TURN_ENDS = (
+    *(f"<|{name}|>" for name in ("im_end", "endoftext", "end_of_text", "eot_id", "eom_id", "end", "return", "pad")),
+    *("</s>", "<eos>", "<pad>", "<end_of_turn>", "<｜end▁of▁sentence｜>"),
+)
 
 
 def completion_text(completion: Any) -> str:
@@ -59,32 +65,32 @@ def without_reasoning(text: str) -> str | None:
 
 def last_answer_tag(text: str) -> str | None:
     """Returns the content of the last `<answer>...</answer>`, or `None` where there is none."""
-    found = _ANSWER_TAG.findall(text)
-    return found[-1].strip() if found else None
+    content = opened = None
+    for tag in _ANSWER_TAG.finditer(text):
+        if not tag[1]:
+            opened = tag.end()
+        elif opened is not None:
+            content, opened = text[opened : tag.start()], None
+    return None if content is None else content.strip()
 
 
-def marked_answer(text: str) -> tuple[str, str] | None:
-    r"""Returns (kind of mark, content) of what the text marks as its final answer, or `None` where nothing is marked.
+def opens_reasoning(row: Mapping[str, Any]) -> bool:
+    """Returns whether the row's prompt ends with `<think>`, so that the completion begins inside the reasoning."""
+    prompt = row.get("prompt")
+    return isinstance(prompt, str) and prompt.rstrip().endswith("<think>")
 
-    Args:
-        text: A solution without its reasoning. The mark is the first of these that occurs: the last `<answer>` tag,
-            the last `\boxed{}`, the line after the last `####` (the form of GSM8K, arXiv 2110.14168).
+
+def stated_part(completion: str, row: Mapping[str, Any]) -> str | None:
+    """Returns what a completion states after its reasoning, `None` where the reasoning is never closed.
+
+    Tokens that end a turn (`<|im_end|>`, `</s>`) are cut off.
     """
-    if (tagged := last_answer_tag(text)) is not None:
-        return "<answer>", tagged
-    if (boxed := last_boxed(text)) is not None:
-        return r"\boxed", boxed
-    _, hashes, after = text.rpartition("####")
-    return ("####", after.strip().split("\n", 1)[0]) if hashes else None
-
-
-def last_boxed(text: str) -> str | None:
-    r"""Returns the content of the last complete `\boxed{...}` or `\fbox{...}`, braces balanced, or `None`."""
-    for match in reversed(list(re.finditer(r"\\(?:boxed|fbox)\s*\{", text))):
-        depth = 1
-        for i in range(match.end(), len(text)):
-            if text[i] in "{}" and text[i - 1] != "\\":
-                depth += 1 if text[i] == "{" else -1
-            if depth == 0:
-                return text[match.end() : i].strip()
-    return None
+    if opens_reasoning(row) and "</think>" not in completion:
+        return None
+    stated = without_reasoning(completion)
+    if stated is None:
+        return None
+    stated = stated.rstrip()
+    while stated.endswith(_TURN_ENDS):
+        stated = stated[: stated.rindex("<")].rstrip()
+    return stated

@@ -6,7 +6,7 @@ TRL's `think_format_reward` also pays where nothing follows `</think>`; this one
 from __future__ import annotations
 
 from .registry import Row, register
-from .text import last_answer_tag
+from .text import last_answer_tag, opens_reasoning
 from .verdict import Verdict
 
 
@@ -22,10 +22,9 @@ def think_format(completion: str, row: Row, *, answer_tag: bool = False, opened:
             it so where the row's prompt is a text that ends with it.
     """
     if opened is None:
-        prompt = row.get("prompt")
-        opened = isinstance(prompt, str) and prompt.rstrip().endswith("<think>")
+        opened = opens_reasoning(row)
     text = completion.strip()
-    if opened and not text.startswith("<think>"):
+    if opened:  # a completion that opens the tag again has it twice
         text = f"<think>{text}"
     if text.count("<think>") != 1 or text.count("</think>") != 1:
         return Verdict(0.0, None, "needs exactly one <think> and one </think>")
