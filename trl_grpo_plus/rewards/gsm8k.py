@@ -147,7 +147,11 @@ def same_number(a: str, b: str) -> bool:
     "gsm8k",
     description="1.0 where the final number equals the gold number (`#### 72`, or a bare number)",
     columns=("answer",),
+    optional=("prompt",),
     accuracy=True,
+    version=2,
+    runs="inline",
+    same=same_number,
 )
 def gsm8k(completion: str, row: Row, *, column: str = "answer") -> Verdict:
     """Scores 1.0 where the completion's final number equals that of the gold solution, 0.0 elsewhere.

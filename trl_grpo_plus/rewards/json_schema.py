@@ -161,7 +161,7 @@ def _load(schema: Any, where: str) -> Any:
 @register(
     "json_schema",
     description="1.0 where the JSON in the completion is valid under a JSON Schema (`{const: ...}` asks for a value)",
-    columns=("schema",),
+    imports=("jsonschema",),
 )
 class JsonSchema:
     """Scores 1.0 where the completion states JSON that its schema accepts, 0.0 elsewhere.
@@ -176,7 +176,6 @@ class JsonSchema:
 
     def __init__(self, schema: Mapping[str, Any] | str | None = None, column: str = "schema") -> None:
         self.column = column
-        self.columns = (column,) if schema is None else ()  # with a schema of its own it reads no column
         self._validator = None if schema is None else _load(schema, "reward `json_schema`: schema")
 
     def verify(self, completion: str, row: Row) -> Verdict:

@@ -45,7 +45,7 @@ def cosine(n_tokens: int, max_tokens: int, at_zero: float, at_max: float, exceed
 @register(
     "length",
     description="Soft punishment of overlong completions (DAPO), or a reward scaled with the length (cosine)",
-    columns=(),
+    runs="inline",
 )
 class Length:
     """Scores the length of a completion in tokens, those that the trainer generated.
@@ -91,7 +91,6 @@ class Length:
         self.right, self.wrong = tuple(correct), tuple(wrong)
         entry = None if accuracy is None else get(accuracy)
         self._verify = None if entry is None else entry.build()
-        self.columns = () if entry is None else entry.columns
 
     def verify(self, completion: str, row: Row) -> Verdict:
         """Returns the verdict on one completion; the row's `completion_ids` are its tokens."""

@@ -175,7 +175,9 @@ def _gold(value: Any, labels: str, texts: Mapping[str, str]) -> frozenset[str] |
     "multiple_choice",
     description="1.0 where the chosen letter (or letters) of a multiple-choice question are the gold ones",
     columns=("answer",),
+    optional=("prompt", "choices"),
     accuracy=True,
+    runs="inline",
 )
 def multiple_choice(
     completion: str, row: Row, *, column: str = "answer", options_column: str = "choices", labels: str | None = None

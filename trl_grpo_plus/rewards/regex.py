@@ -15,7 +15,7 @@ from .verdict import Verdict
 
 
 @register(
-    "regex", description="1.0 where a regular expression matches what follows the reasoning", columns=("pattern",)
+    "regex", description="1.0 where a regular expression matches what follows the reasoning"
 )
 class Regex:
     r"""Scores 1.0 where the pattern occurs, 0.0 elsewhere.
@@ -35,7 +35,6 @@ class Regex:
         self, pattern: str | None = None, column: str = "pattern", whole: bool = False, reasoning: bool = False
     ) -> None:
         self.column, self.whole, self.reasoning = column, whole, reasoning
-        self.columns = (column,) if pattern is None else ()
         self._pattern: re.Pattern[str] | None = None
         if pattern is not None:
             try:

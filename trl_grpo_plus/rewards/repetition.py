@@ -28,7 +28,12 @@ def repetition_penalty(items: Sequence[Hashable], ngram: int, max_penalty: float
     return max_penalty * (1.0 - different / total)
 
 
-@register("repetition", description="A penalty for repeated n-grams: the share of n-grams that occurred before")
+@register(
+    "repetition",
+    description="A penalty for repeated n-grams: the share of n-grams that occurred before",
+    optional=("completion_ids",),
+    runs="inline",
+)
 class Repetition:
     """Scores `max_penalty` times the share of n-grams that are repetitions.
 

@@ -14,6 +14,7 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")  # names used b
 _ANSWER_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 
 # Tokens that end a turn, left over at the end: of ChatML, Llama 2 and 3, Gemma, Phi, GPT-OSS, DeepSeek.
+_MAX_TURN_ENDS = 10
 _TURN_ENDS = (
     *(f"<|{name}|>" for name in ("im_end", "endoftext", "end_of_text", "eot_id", "eom_id", "end", "return", "pad")),
     *("</s>", "<eos>", "<pad>", "<end_of_turn>", "<｜end▁of▁sentence｜>"),
@@ -91,6 +92,8 @@ def stated_part(completion: str, row: Mapping[str, Any]) -> str | None:
     if stated is None:
         return None
     stated = stated.rstrip()
-    while stated.endswith(_TURN_ENDS):
+    for _ in range(_MAX_TURN_ENDS):
+        if not stated.endswith(_TURN_ENDS):
+            break
         stated = stated[: stated.rindex("<")].rstrip()
     return stated

@@ -10,7 +10,13 @@ from .text import last_answer_tag, opens_reasoning
 from .verdict import Verdict
 
 
-@register("think_format", description="1.0 for one <think>...</think>, with something in it, and an answer after it")
+@register(
+    "think_format",
+    description="1.0 for one <think>...</think>, with something in it, and an answer after it",
+    optional=("prompt",),
+    version=2,
+    runs="inline",
+)
 def think_format(completion: str, row: Row, *, answer_tag: bool = False, opened: bool | None = None) -> Verdict:
     """Scores 1.0 for exactly one non-empty `<think>...</think>` at the start and a non-empty answer after it.
 
