@@ -52,12 +52,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/quickstart.json"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--only", nargs="+", help="run only these seeds and arms, and keep the file's other results")
+    parser.add_argument("--note", help="kept beside results whose seconds do not count (a busy machine)")
     options = parser.parse_args()
-    record: dict = {"command": " ".join(["python", *sys.argv]), "seeds": {}, "arms": {}}
+    record: dict = {"seeds": {}, "arms": {}}
+    if options.only:
+        record = json.loads(options.out.read_text())
+    record["command"] = "python benchmarks/bench_quickstart.py"
     runs = [("seeds", str(seed), ["--seed", str(seed)]) for seed in options.seeds]
     runs += [("arms", name, [*arguments, "--seed", str(options.seeds[0])]) for name, arguments in ARMS.items()]
     for kind, name, arguments in runs:
+        if options.only and name not in options.only:
+            continue
         result = run(arguments)
+        if options.note:
+            result["note"] = options.note
         record["environment"] = result.pop("environment")
         record[kind][name] = result
         print(f"{kind} {name}: {result['before']:.3f} -> {result['after']:.3f} in {result['seconds']} s", flush=True)

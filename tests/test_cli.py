@@ -12,52 +12,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trl_grpo_plus import cli
-
-ROWS = [{"question": f"{a}+{b}=", "answer": str(a + b)} for a in range(6) for b in range(3)]
-
 
 @pytest.fixture
-def recipe(tmp_path, tiny_model):
-    """A recipe that trains the tiny model for two steps; returns a function that writes it with changes."""
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+def recipe(write_recipe):
+    """A recipe that trains the tiny model with GRPO for two steps; returns a function that writes it with changes."""
     keys = {
-        "model_name_or_path": tiny_model,
-        "prompts": {"source": str(tmp_path / "rows.jsonl"), "template": "think_answer"},
-        "eval_prompts": {"source": str(tmp_path / "rows.jsonl"), "size": 4},
-        "rewards": ["gsm8k", {"think_format": 0.1}],
-        "output_dir": str(tmp_path / "run"),
-        "use_cpu": True,
-        "bf16": False,
         "gradient_checkpointing": False,
         "num_generations": 4,
         "per_device_train_batch_size": 8,
         "per_device_eval_batch_size": 8,
-        "max_completion_length": 8,
         "max_steps": 2,
-        "report_to": "none",
     }
-
-    def write(**changes):
-        merged = {k: v for k, v in {**keys, **changes}.items() if v is not None}
-        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(merged))
-        return str(tmp_path / "recipe.yaml")
-
-    return write
+    return lambda **changes: write_recipe(**{**keys, **changes})
 
 
-def run(capsys, monkeypatch, *arguments):
-    """Runs the command line in this process; returns (exit code, what it printed, white space folded)."""
-    monkeypatch.setattr(sys, "argv", ["grpo-plus", *arguments])
-    monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    out, err = capsys.readouterr()
-    return stop.value.code or 0, re.sub(r"\s+", " ", out + err)
-
-
-def test_a_run_leaves_what_tells_what_happened(recipe, capsys, monkeypatch, tmp_path):
-    code, text = run(capsys, monkeypatch, "train", recipe(), "--max_steps", "3")
+def test_a_run_leaves_what_tells_what_happened(recipe, grpo_plus, tmp_path):
+    code, text = grpo_plus("train", recipe(), "--max_steps", "3")
     assert code == 0, text
     assert "prompts 2 x completions 4 = 8 (micro-batch 8 x accumulation 1 x processes 1)" in text
     assert "1 x gsm8k + 0.1 x think_format" in text and "3/3" in text
@@ -75,13 +45,13 @@ def test_a_run_leaves_what_tells_what_happened(recipe, capsys, monkeypatch, tmp_
         assert (output / "plots" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert (output / "model.safetensors").exists()
 
-    code, text = run(capsys, monkeypatch, "train", recipe())
+    code, text = grpo_plus("train", recipe())
     assert code == 2 and "holds an earlier run" in text and "--resume" in text
-    code, text = run(capsys, monkeypatch, "train", f"{output}/recipe.yaml", "--resume", "--max_steps", "4")
+    code, text = grpo_plus("train", f"{output}/recipe.yaml", "--resume", "--max_steps", "4")
     assert code == 0, text
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "reward" in line] == [1, 2, 3, 4]
-    code, text = run(capsys, monkeypatch, "train", recipe(eval_prompts=None), "--overwrite")
+    code, text = grpo_plus("train", recipe(eval_prompts=None), "--overwrite")
     assert code == 0 and "first and last tenth of the training steps" in text
     assert json.loads((output / "summary.json").read_text())["measured_on"] == "training"
 
@@ -101,19 +71,19 @@ def test_a_run_leaves_what_tells_what_happened(recipe, capsys, monkeypatch, tmp_
         ({}, ["--model_name_or_path", "no-such-user/no-such-model"], "no tokenizer for no-such-user/no-such-model"),
     ],
 )
-def test_refusals_help(recipe, capsys, monkeypatch, changes, options, message):
-    code, text = run(capsys, monkeypatch, "train", recipe(**changes), *options)
+def test_refusals_help(recipe, grpo_plus, changes, options, message):
+    code, text = grpo_plus("train", recipe(**changes), *options)
     assert code == 2 and text.startswith("error: ") and message in text, text
 
 
-def test_a_missing_recipe_and_a_model_without_tokenizer(recipe, capsys, monkeypatch, tmp_path, tiny_model):
-    code, text = run(capsys, monkeypatch, "train", "nothing.yaml")
+def test_a_missing_recipe_and_a_model_without_tokenizer(recipe, grpo_plus, tmp_path, tiny_model):
+    code, text = grpo_plus("train", "nothing.yaml")
     assert code == 2 and "no such recipe: nothing.yaml" in text
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("config.json", "model.safetensors"):
         (bare / name).write_bytes((Path(tiny_model) / name).read_bytes())
-    code, text = run(capsys, monkeypatch, "train", recipe(), "--model_name_or_path", str(bare))
+    code, text = grpo_plus("train", recipe(), "--model_name_or_path", str(bare))
     assert code == 2 and f"{bare} has no tokenizer files" in text
 
 

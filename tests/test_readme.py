@@ -25,7 +25,7 @@ def test_make_targets_recipes_and_commands_exist():
         assert (ROOT / recipe).exists(), recipe
     from trl_grpo_plus.cli import app
 
-    commands = {command.name for command in app.registered_commands}
+    commands = {command.name for command in (*app.registered_commands, *app.registered_groups)}
     assert set(re.findall(r"grpo-plus ([a-z]+)", README)) <= commands
 
 

@@ -99,3 +99,30 @@ def test_lora_trains_and_its_base_stays(tiny_model_without_chat, tmp_path):
         if "lora_" not in name:
             assert parameter.equal(before[name]), name
     assert any(not p.equal(before[n]) for n, p in trainer.model.named_parameters() if "lora_B" in n)
+
+
+def numbered(completions, **kwargs):
+    """A reward that differs between all completions, whatever they say."""
+    return [float(i) for i in range(len(completions))]
+
+
+def test_what_trl_would_have_run_is_the_same_whoever_generates(tiny_model_without_chat, tmp_path):
+    logs = []
+    for ours in ("auto", "false"):
+        args = GRPOConfig(
+            str(tmp_path),
+            max_steps=2,
+            prefill_once=ours,
+            drop_finished=ours,
+            share_prompt="false",
+            trim_padding="false",
+            skip_zero_advantage="auto",
+            generation_kwargs={"do_sample": False},
+            **OPTIONS,
+        )
+        trainer = GRPOTrainer(tiny_model_without_chat, numbered, args, rows())
+        trainer.train()
+        logs.append([log for log in trainer.state.log_history if "work/tokens_stock" in log])
+    for mine, trls in zip(*logs, strict=True):
+        assert mine["work/tokens_stock"] == trls["work/tokens_stock"] == trls["work/tokens_run"]
+        assert 0 < mine["work/tokens_run"] < mine["work/tokens_stock"]

@@ -5,6 +5,7 @@ A plain `trl.GRPOConfig` works as well: what it lacks takes the defaults below.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -108,7 +109,7 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         if self.generation_batch_size is not None or group is None or group < 2:
             return  # TRL's own messages are clear there
         steps = self.steps_per_generation or self.gradient_accumulation_steps
-        batch = self.per_device_train_batch_size * steps * self.world_size_before_init()
+        batch = self.per_device_train_batch_size * steps * world_size_before_init()
         if batch % group:
             below, above = batch // group * group, (batch // group + 1) * group
             wanted = f"{above}" if below == 0 else f"{below} or {above}"
@@ -120,9 +121,7 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
                 f"change num_generations."
             )
 
-    @staticmethod
-    def world_size_before_init() -> int:
-        """Returns the number of processes that a launcher started, 1 without one."""
-        import os
 
-        return int(os.environ.get("WORLD_SIZE", "1"))
+def world_size_before_init() -> int:
+    """Returns the number of processes that a launcher started, 1 without one."""
+    return int(os.environ.get("WORLD_SIZE", "1"))

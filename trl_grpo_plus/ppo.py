@@ -149,7 +149,9 @@ def clipped_value_loss(
     error_BT = (values_BT - returns_BT) ** 2
     if clip is None:
         return 0.5 * error_BT, torch.zeros_like(error_BT, dtype=torch.bool)
-    clipped_BT = old_values_BT + torch.clamp(values_BT - old_values_BT, -clip, clip)
+    change_BT = values_BT - old_values_BT
+    # Within the range V itself: V_old + (V - V_old) is rounded, and would count as clipped where it is larger.
+    clipped_BT = torch.where(change_BT.abs() > clip, old_values_BT + change_BT.clamp(-clip, clip), values_BT)
     clipped_error_BT = (clipped_BT - returns_BT) ** 2
     return 0.5 * torch.max(error_BT, clipped_error_BT), clipped_error_BT > error_BT
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .config import GRPOConfig
+from .config import GRPOConfig, world_size_before_init
 from .errors import UserError
 
 # Options of GRPO's loss and advantages. PPO has its own, so that another value than the default would do nothing.
@@ -91,7 +91,7 @@ class PPOConfig(GRPOConfig):
         # TRL refuses one completion per prompt, which GRPO cannot use. All that it derives from the number is whether
         # it divides the batch, which one does: it sees the whole batch as one group instead.
         steps = self.steps_per_generation or self.gradient_accumulation_steps
-        batch = self.per_device_train_batch_size * steps * self.world_size_before_init()
+        batch = self.per_device_train_batch_size * steps * world_size_before_init()
         if (self.generation_batch_size or batch) < 2:
             raise UserError(
                 "a rollout of one completion has nothing to whiten or to compare: raise per_device_train_batch_size "

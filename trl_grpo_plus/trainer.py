@@ -168,9 +168,14 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         switches = {} if self.work is None else {k: self._option(k) for k in ("prefill_once", "drop_finished")}
         ours = any(switches.values()) and not images and not multimodal_fields and self._why_not_generate() is None
         if not ours or self.work is None:
-            return super()._generate_single_turn(
+            generated = super()._generate_single_turn(
                 prompt_ids, images, multimodal_fields, num_generations, has_tool_images=has_tool_images
             )
+            if not (self.use_vllm or self.use_transformers_continuous_batching) and prompt_ids:
+                # `generate` runs the padded rectangle; its last token is sampled and not run
+                width = max(map(len, prompt_ids)) + max(map(len, generated[0])) - 1
+                self._count(len(prompt_ids) * width, len(prompt_ids) * width)
+            return generated
         with (
             profiling_context(self, "transformers.generate"),
             unwrap_model_for_generation(

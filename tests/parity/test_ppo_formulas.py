@@ -218,7 +218,7 @@ SLIPS = [
     ("policy_loss", "torch.exp(logps_BT - old_logps_BT)", "torch.exp(old_logps_BT - logps_BT)"),
     ("policy_loss", "ratio_BT, 1 - low, 1 + high", "ratio_BT, 1 - high, 1 + low"),
     ("value_loss", "0.5 * torch.max", "0.5 * torch.min"),
-    ("value_loss", "old_values_BT + torch.clamp", "old_values_BT - torch.clamp"),
+    ("value_loss", "old_values_BT + change_BT", "old_values_BT - change_BT"),
     ("value_loss", "(clipped_BT - returns_BT)", "(clipped_BT + returns_BT)"),
     ("value_loss_unclipped", "return 0.5 * error_BT", "return error_BT"),
 ]
@@ -234,3 +234,16 @@ def test_a_slip_is_seen(name, right, wrong):
     with pytest.raises(AssertionError):
         for seed in range(3):
             check(module, name, seed)
+
+
+def test_a_value_within_the_range_never_counts_as_clipped():
+    """V_old + (V - V_old) is not V in floating point: such a token once counted as clipped, by rounding alone."""
+    old = torch.tensor([-0.16569072008, -0.15364164114, -0.15364179015])
+    new = torch.tensor([0.00879154168, 0.00386000611, 0.00385989435])
+    assert (old + (new - old) != new).any()
+    for target in (0.0538, 0.0028, -1.0, 1.0):
+        loss, clipped = ppo.clipped_value_loss(new, old, torch.full_like(new, target), 0.2)
+        assert not clipped.any()
+        torch.testing.assert_close(loss, 0.5 * (new - target) ** 2, rtol=0, atol=0)
+    _, clipped = ppo.clipped_value_loss(new, old, torch.ones(3), 0.1)
+    assert clipped.all(), "beyond the range, towards the target: the clipped error is the larger one"

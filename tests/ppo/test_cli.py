@@ -1,59 +1,30 @@
 """`grpo-plus train` with `algorithm: ppo`: the same recipe format, files and --resume."""
 
 import json
-import re
-import sys
 
 import pytest
-import yaml
 
-from trl_grpo_plus import PPOConfig, cli
+from trl_grpo_plus import PPOConfig
 from trl_grpo_plus.recipe import load_recipe
-
-ROWS = [{"question": f"{a}+{b}=", "answer": str(a + b)} for a in range(6) for b in range(3)]
 
 
 @pytest.fixture
-def recipe(tmp_path, tiny_model):
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+def recipe(write_recipe):
+    """The same with PPO and an adapter critic."""
     keys = {
         "algorithm": "ppo",
-        "model_name_or_path": tiny_model,
-        "prompts": {"source": str(tmp_path / "rows.jsonl"), "template": "think_answer"},
-        "eval_prompts": {"source": str(tmp_path / "rows.jsonl"), "size": 4},
-        "rewards": ["gsm8k", {"think_format": 0.1}],
-        "output_dir": str(tmp_path / "run"),
-        "use_cpu": True,
-        "bf16": False,
         "critic": "adapter",
         "use_peft": True,
         "lora_target_modules": "all-linear",
         "per_device_train_batch_size": 4,
         "per_device_eval_batch_size": 4,
-        "max_completion_length": 8,
         "max_steps": 3,
-        "report_to": "none",
     }
-
-    def write(**changes):
-        merged = {k: v for k, v in {**keys, **changes}.items() if v is not None}
-        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(merged))
-        return str(tmp_path / "recipe.yaml")
-
-    return write
+    return lambda **changes: write_recipe(**{**keys, **changes})
 
 
-def run(capsys, monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["grpo-plus", *arguments])
-    monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    out, err = capsys.readouterr()
-    return stop.value.code or 0, re.sub(r"\s+", " ", out + err)
-
-
-def test_a_recipe_trains_with_ppo_and_resumes(recipe, capsys, monkeypatch, tmp_path):
-    code, text = run(capsys, monkeypatch, "train", recipe())
+def test_a_recipe_trains_with_ppo_and_resumes(recipe, grpo_plus, tmp_path):
+    code, text = grpo_plus("train", recipe())
     assert code == 0, text
     assert "prompts 4 x completions 1 = 4" in text
     assert "critic adapter, trains" in text and "PPO, 4 epochs, kl_coef 0.05" in text
@@ -63,7 +34,7 @@ def test_a_recipe_trains_with_ppo_and_resumes(recipe, capsys, monkeypatch, tmp_p
     about = json.loads((tmp_path / "run/critic/critic.json").read_text())
     assert about["trained_parameters"] == summary["parameters_trained"] + 33  # the same LoRA, and a head of 32 + 1
     assert (tmp_path / "run/critic/critic.safetensors").exists() and (tmp_path / "run/plots/reward.png").exists()
-    code, text = run(capsys, monkeypatch, "train", f"{tmp_path}/run/recipe.yaml", "--resume", "--max_steps", "5")
+    code, text = grpo_plus("train", f"{tmp_path}/run/recipe.yaml", "--resume", "--max_steps", "5")
     assert code == 0, text
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "policy/loss" in line] == [1, 2, 3, 4, 5]
@@ -88,6 +59,6 @@ def test_the_algorithm_can_be_overridden(recipe):
         ({"rewards": None}, [], "`rewards` is missing"),
     ],
 )
-def test_refusals_help(recipe, capsys, monkeypatch, changes, options, message):
-    code, text = run(capsys, monkeypatch, "train", recipe(**changes), *options)
+def test_refusals_help(recipe, grpo_plus, changes, options, message):
+    code, text = grpo_plus("train", recipe(**changes), *options)
     assert code == 2 and text.startswith("error: ") and message in text, text

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -51,7 +52,7 @@ class ValueHead(nn.Module):
         return values_BT
 
 
-class Critic(nn.Module):
+class Critic(nn.Module, ABC):
     """What all layouts have in common: the head, the forward pass, saving and loading.
 
     Args:
@@ -65,9 +66,9 @@ class Critic(nn.Module):
         super().__init__()
         self.head = ValueHead(hidden_size)
 
+    @abstractmethod
     def hidden(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Returns the backbone's last hidden states, (B, P + T, H)."""
-        raise NotImplementedError
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, completion_length: int) -> torch.Tensor:
         """Returns values of shape (B, T + 1), T being `completion_length`."""
