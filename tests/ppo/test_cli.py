@@ -51,7 +51,7 @@ def test_the_algorithm_can_be_overridden(recipe):
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({"algorithm": "pop"}, [], "`algorithm` must be one of grpo, ppo, found 'pop'"),
+        ({"algorithm": "pop"}, [], "`algorithm` must be one of grpo, ppo, sft"),
         ({"critic": "seperate"}, [], "`critic` must be one of separate, adapter, shared, found 'seperate'"),
         ({"algorithm": None, "num_generations": 4}, [], "unknown key `critic` (a key of `algorithm: ppo`)"),
         ({"use_vllm": True}, [], "PPOTrainer does not support vLLM"),
