@@ -55,6 +55,8 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         max_tokens_per_forward: Split a micro-batch into forwards of at most this many packed tokens; the activations
             of one are alive at a time (each is run once more in the backward), and the loss and its gradient stay
             those of the whole micro-batch. `None` does not split.
+        profile_memory: Measure the peak memory of every phase: metrics `memory/...` in the log, and JSON and pictures
+            under `memory/` in the output directory. See `trl_grpo_plus.memory.profiler`.
 
     Raises:
         UserError: A field has a value that cannot work; the message names the field, what was found, and what to do.
@@ -86,6 +88,10 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
     )
     max_tokens_per_forward: int | None = field(
         default=None, metadata={"help": "Split a micro-batch into forwards of at most this many packed tokens."}
+    )
+
+    profile_memory: bool = field(
+        default=False, metadata={"help": "Measure the peak memory of every phase, and log and draw it."}
     )
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ from . import __version__
 from .config import SWITCHES, GRPOConfig
 from .errors import UserError
 from .forward import Gate, composition_reason, inspect_model, optimizer_steps, regroup, score_rows, trim
+from .quantized import keep_trainable
 from .rewards import Weighted, build_rewards, check_columns
 from .rollouts import generate_groups, why_not, why_not_prefill_once
 from .work import Work
@@ -54,7 +55,8 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
     Raises:
         UserError: A reward is unknown, has an option that it does not know, or reads a column that the dataset lacks;
-            or an option is set to true that is not exact on this model.
+            or an option is set to true that is not exact on this model; or the model's 4-bit weights cannot be
+            trained any more (see `quantized.py`).
     """
 
     _tag_names = [*trl.GRPOTrainer._tag_names, "trl-grpo-plus"]
@@ -88,6 +90,11 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             args.reward_weights = [*weights, *(verifier.weight for verifier in verifiers)]
         self.verifiers = verifiers
         super().__init__(model, reward_funcs, args, *trl_args, **trl_kwargs)
+        keep_trainable(self.model)
+        if self._option("profile_memory"):
+            from .memory.profiler import MemoryProfilerCallback
+
+            self.add_callback(MemoryProfilerCallback(self))
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None:
             check_columns(verifiers, columns, "the training dataset")

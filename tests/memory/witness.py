@@ -4,6 +4,7 @@ An event holds how much is allocated after it. Only what is allocated while the 
 models must be built inside. Phases are those of `record_function` ranges with a prefix; the innermost one counts.
 """
 
+import gc
 from collections import defaultdict
 from contextlib import contextmanager
 
@@ -25,6 +26,7 @@ class Allocations:
 @contextmanager
 def allocations():
     found = Allocations()
+    gc.collect()  # garbage of earlier runs must not go within
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         yield found
     events, ranges = [], []
@@ -34,13 +36,16 @@ def allocations():
         stack.extend(event.children)
         if event.tag == torch._C._profiler._EventType.Allocation:
             if event.extra_fields.device.type == "cpu":
-                events.append((event.start_time_ns, event.extra_fields.total_allocated))
+                fields = event.extra_fields
+                events.append((event.start_time_ns, fields.total_allocated, fields.alloc_size))
         elif event.name.startswith(PREFIX):
             ranges.append((event.start_time_ns, event.end_time_ns, event.name.removeprefix(PREFIX)))
     events.sort()
+    # The account goes on from earlier profiles, without what was freed in between
+    before = events[0][1] - events[0][2] if events else 0
     edges = sorted([(start, 1, name) for start, _, name in ranges] + [(end, 0, name) for _, end, name in ranges])
     open_ranges, alive, i = [], 0, 0
-    for time, total in [*events, (float("inf"), None)]:
+    for time, total, _ in [*events, (float("inf"), None, None)]:
         while i < len(edges) and edges[i][0] <= time:
             _, starts, name = edges[i]
             if starts:
@@ -52,7 +57,7 @@ def allocations():
             i += 1
         if total is None:
             break
-        alive = total
+        alive = total - before
         found.peak_bytes = max(found.peak_bytes, alive)
         if open_ranges:
             found.phase_peaks[open_ranges[-1]] = max(found.phase_peaks[open_ranges[-1]], alive)

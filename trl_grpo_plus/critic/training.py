@@ -18,7 +18,6 @@ from transformers import TrainerCallback
 from trl.trainer.utils import disable_dropout_in_model
 
 from ..errors import UserError
-from ..quantized import keep_trainable
 from ..resume import Plan, epochs_done, load_rollout, rollout_file, save_rollout
 from ..trainer import GRPOTrainer
 from .adapter import lora_of, recompute_with_same_adapter
@@ -77,7 +76,6 @@ class CriticTrainer(GRPOTrainer):
         if names:
             self.model._ddp_params_and_buffers_to_ignore = names
         self.critic = self.accelerator.prepare_model(critic)
-        keep_trainable(self.model)
         self.add_callback(_ZeroCriticGrad(critic))
 
     def _frozen_base(self) -> Any:

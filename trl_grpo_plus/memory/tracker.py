@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -30,6 +31,16 @@ from torch.utils._pytree import tree_leaves
 from .categories import Category, Phase
 
 _ADD = torch.ops.aten.add.Tensor
+_CAST = torch.ops.aten._to_copy.default
+_WEIGHTS = frozenset(
+    {
+        Category.WEIGHTS_TRAINABLE,
+        Category.WEIGHTS_FROZEN,
+        Category.REFERENCE,
+        Category.CRITIC,
+        Category.REWARD_MODEL,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class _Entry:
         self.reference: Any = None
 
 
-class StorageTracker(TorchDispatchMode):
+class StorageTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the live storages of one kind of device, by category, and keeps the peak of each phase.
 
     A storage gets the category of the region that it was made in, until `assign` gives it another. A peak belongs to
@@ -76,7 +87,7 @@ class StorageTracker(TorchDispatchMode):
         device_type: str = "cpu",
         on_change: Callable[[StorageTracker], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.phase = Phase.OTHER
         self.category = Category.OTHER
         self.live_bytes = 0
@@ -139,7 +150,7 @@ class StorageTracker(TorchDispatchMode):
 
         parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.assign((parameter.grad for parameter in parameters), Category.GRADIENTS)
-        return [parameter.register_post_accumulate_grad_hook(arrived) for parameter in parameters]
+        return [each.register_post_accumulate_grad_hook(arrived) for each in parameters]  # type: ignore[no-untyped-call]
 
     @contextmanager
     def region(self, phase: Phase | None = None, category: Category | None = None) -> Iterator[None]:
@@ -160,7 +171,7 @@ class StorageTracker(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         self.operations += 1
         if isinstance(out, torch.Tensor):
-            self._see(out, self.category)
+            self._see(out, Category.WEIGHT_CASTS if self._copies_weight(func, args) else self.category)
         elif out is not None:
             for leaf in tree_leaves(out):
                 if isinstance(leaf, torch.Tensor):
@@ -181,6 +192,16 @@ class StorageTracker(TorchDispatchMode):
         if self._on_change is not None:
             self._on_change(self)
 
+    def _copies_weight(self, func: Any, args: Any) -> bool:
+        """Returns whether an operation copies a weight to another dtype: autocast, or dequantisation."""
+        if func is _CAST:
+            source = args[0]
+            if source.device.type != self._device_type or source.layout is not torch.strided:
+                return False
+            entry = self._entries.get(source.untyped_storage()._cdata)
+            return entry is not None and entry.category in _WEIGHTS
+        return bool(func.namespace == "bitsandbytes" and "dequantize" in func._opname)
+
     def _see(self, tensor: torch.Tensor | None, category: Category, relabel: bool = False) -> None:
         if tensor is None or tensor.device.type != self._device_type:
             return
@@ -199,7 +220,7 @@ class StorageTracker(TorchDispatchMode):
             if size == 0:
                 return
             entry = self._entries[key] = _Entry(size, category)
-            entry.reference = ref(storage, lambda _, key=key: self._forget(key))
+            entry.reference = ref(storage, partial(self._forget, key))
             self._count(category, size)
             return
         if size != entry.size:  # resized in place
@@ -210,7 +231,7 @@ class StorageTracker(TorchDispatchMode):
             self._count(category, size)
             entry.category = category
 
-    def _forget(self, key: int) -> None:
+    def _forget(self, key: int, _: Any = None) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._count(entry.category, -entry.size)
