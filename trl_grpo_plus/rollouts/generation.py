@@ -89,6 +89,37 @@ def generate_groups(
     return _cut_after_eos(output[:, input_ids.shape[1] :], eos_token_ids), stats
 
 
+def generate_plain(
+    model: Any,
+    prompt_ids: Sequence[Sequence[int]],
+    generation_config: GenerationConfig,
+    *,
+    pad_token_id: int,
+    eos_token_ids: Sequence[int],
+    device: torch.device | str,
+) -> list[list[int]]:
+    """Generates as `generate_groups` does, by transformers' own loop: for models where the other is not exact.
+
+    Args:
+        model: See `generate_groups`.
+        prompt_ids: See `generate_groups`.
+        generation_config: See `generate_groups`.
+        pad_token_id: See `generate_groups`.
+        eos_token_ids: See `generate_groups`.
+        device: See `generate_groups`.
+    """
+    if not prompt_ids:
+        return []
+    input_ids, attention_mask = _pad_left(prompt_ids, pad_token_id, None)
+    with torch.no_grad():
+        output = model.generate(
+            input_ids=input_ids.to(device),
+            attention_mask=attention_mask.to(device),
+            generation_config=generation_config,
+        )
+    return _cut_after_eos(output[:, input_ids.shape[1] :], eos_token_ids)
+
+
 def _number_prompts(prompt_ids: Sequence[Sequence[int]]) -> list[int]:
     """For each entry the number of its prompt, counted in order of first appearance."""
     numbers: dict[tuple[int, ...], int] = {}
