@@ -5,7 +5,17 @@ import asyncio
 import pytest
 
 from trl_grpo_plus.errors import UserError
-from trl_grpo_plus.rewards import RewardFunction, Verdict, build_rewards, entries, get, register, registry
+from trl_grpo_plus.rewards import (
+    RewardFunction,
+    RewardSettings,
+    Runtime,
+    Verdict,
+    build_rewards,
+    entries,
+    get,
+    register,
+    registry,
+)
 
 
 def shout(completion, row, *, mark: str = "!"):
@@ -141,6 +151,7 @@ def test_failures_are_unscored_with_a_reason():
         return {"nan": float("nan"), "none": None, "text": "x"}[completion]
 
     function = RewardFunction("f", verify)
+    function.bind(Runtime(RewardSettings(max_failures=1.0)))
     metrics, extra = {}, {}
     values = function(
         ["p"] * 4,
@@ -151,7 +162,9 @@ def test_failures_are_unscored_with_a_reason():
         trainer_state=object(),
     )
     assert values == [None] * 4
-    assert metrics == {"rewards/f/unscored": 1.0}
+    assert metrics.pop("rewards/f/latency_s") >= 0.0
+    shares = {"unscored": 1.0, "timeouts": 0.0, "errors": 0.75, "cache_hits": 0.0}
+    assert metrics == {f"rewards/f/{key}": value for key, value in shares.items()}
     assert extra["f_reason"][0] == "ValueError: bad text" and "nan" in extra["f_reason"][1]
     assert all(extra["f_reason"])
 

@@ -18,18 +18,26 @@ from . import (  # noqa: F401  (importing registers them)
     repetition,
     think_format,
 )
-from .function import RewardFunction, Weighted, build_rewards, check_columns
+from .build import Weighted, build_rewards, check_columns
+from .function import Reward, RewardFailure, RewardFunction, Scored
 from .registry import Entry, Row, entries, get, register
+from .runtime import RewardSettings, Runtime, default_runtime
 from .verdict import Verdict
 
 __all__ = [
     "Entry",
+    "Reward",
+    "RewardFailure",
     "RewardFunction",
+    "RewardSettings",
     "Row",
+    "Runtime",
+    "Scored",
     "Verdict",
     "Weighted",
     "build_rewards",
     "check_columns",
+    "default_runtime",
     "entries",
     "get",
     "register",

@@ -30,6 +30,8 @@ Same = Callable[[str, str], bool]
 # batch:  wants all completions at once, on the trainer's device (a reward model); `verify_batch(completions, rows)`
 Runs = Literal["pool", "inline", "thread", "batch"]
 RUNS = ("pool", "inline", "thread", "batch")
+# Names that mean rewards made of rewards; see `combine`.
+COMBINATORS = ("gate", "clip", "sum")
 
 
 def same_text(a: str, b: str) -> bool:
@@ -56,8 +58,8 @@ class Entry:
         runs: Where it runs; see `Runs`.
         same: Whether two extracted answers are equal, for votes; as text by default.
         cache: Whether verdicts may be served from the cache; by default those of `pool` and `thread`.
-        imports: Modules that it imports when it first runs; loaded in advance where it runs in a pool, so that the
-            first completion's time is its own.
+        imports: Modules that it imports when it first runs, and `module:function` to be called once; done in advance
+            where it runs in a pool, so that the first completion's time is its own.
         options: The target's options, by name.
     """
 
@@ -107,6 +109,8 @@ class Entry:
             except (ValueError, TypeError) as error:
                 raise UserError(f"reward `{self.name}`: {error}") from error
         target = self.target
+        if hasattr(target, "verify") or hasattr(target, "verify_batch"):
+            return target  # an object, made by the user
 
         def bound(completion: str, row: Row) -> Verdict:
             verdict: Verdict = target(completion, row, **options)
@@ -171,7 +175,8 @@ def register(
             list[Verdict]`, in the trainer's process; `to(device)` is called where it has it).
         same: `(a, b) -> bool`, whether two extracted answers are equal; as text by default.
         cache: Whether verdicts may be cached; by default those of `pool` and `thread` are.
-        imports: Modules it imports when it first runs, to be loaded before any clock runs.
+        imports: Modules it imports when it first runs, and `module:function` to warm it up, both done before any clock
+            runs.
 
     Raises:
         ValueError: A name or alias is taken, or `runs` is none of the above.
@@ -196,6 +201,8 @@ def register(
             _options_of(target),
         )
         for each in (name, *aliases):
+            if each in COMBINATORS:
+                raise ValueError(f"`{each}` is a combinator: a reward cannot have its name")
             if each in _NAMES:
                 raise ValueError(f"a reward named `{each}` is registered already: {_ENTRIES[_NAMES[each]].target!r}")
         _ENTRIES[name] = entry
@@ -248,10 +255,11 @@ def from_target(target: Any) -> Entry | None:
         if callable(getattr(target, "verify", None)):
             return Entry(target.__name__, target, "", options=_options_of(target))
         return None
-    if not callable(target):
-        return None
-    parameters = list(inspect.signature(target).parameters)
-    if parameters[:2] != ["completion", "row"]:
-        return None
     name = getattr(target, "__name__", type(target).__name__)
+    if callable(getattr(target, "verify_batch", None)):
+        return Entry(name, target, "", runs="batch", cache=False)
+    if callable(getattr(target, "verify", None)):
+        return Entry(name, target, "")
+    if not callable(target) or list(inspect.signature(target).parameters)[:2] != ["completion", "row"]:
+        return None
     return Entry(name, target, "", options=_options_of(target))

@@ -1,0 +1,490 @@
+"""The pool: completions to workers, verdicts back, and a hard limit on the time of each.
+
+`Pool.run` may be called from any thread, and from several at once: all completions of all rewards go through one queue
+to one set of workers. A thread of its own deals them out and holds the clocks:
+
+- A worker is given a few completions in advance, so that it does not wait for the pipe; it writes each verdict as soon
+  as it has it, so that the clock of each completion is its own.
+- A completion that takes long while others wait behind it is set aside: its worker goes on with it at the lowest
+  priority, what it had been given in advance goes back to the queue, and a fresh worker (a fork of milliseconds) takes
+  its place. So many hanging completions hang side by side and cost one timeout together, not one each. While others
+  wait for their first run, the clock of the one set aside stands still: it hardly gets the cores. What it cost the
+  others until it was set aside is taken off its time.
+- At its timeout a completion's worker is killed.
+- A worker that dies costs nothing that it had finished or not begun. What it was at is tried once more, since the
+  death may not be its fault (someone killed it, memory ran out); the second death is a verdict.
+
+Standard process pools have other trades: they kill a chunk of tasks for one that hangs, or cross the pipe for every
+task; a hanging task holds its slot; and their `spawn` and `forkserver` run the user's `__main__` again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from ..verdict import Verdict
+from .launch import ZygoteGone, ZygoteProcess, how_it_died
+from .spec import Spec
+from .wire import BUILDING, BUILT, BYE, Frames, frame
+
+# A completion that others wait behind is set aside after so many mean times of a verdict, in these bounds.
+_SLOW_MEANS, _SLOW_MIN_S, _SLOW_MAX_S = 6.0, 0.025, 0.25
+_MEAN_WEIGHT = 0.05  # of the newest verdict in the running mean
+_MAX_CREDIT = 0.2  # of a timeout, taken off for what those set aside have cost the others
+_ASIDE = 32  # completions set aside at a time, at most
+_IN_ADVANCE = 16  # completions given to a worker in one go, at most
+_STARTUP_S = 120.0  # to import and build a verifier in a worker
+_PATIENCE = 3.0  # the clock of a completion set aside stands still no longer than this many timeouts
+_TRIES = 2  # deaths of a worker before the completion is to blame
+_ZYGOTES = 3  # failures to start in a row before giving up
+_READ = 1 << 16
+
+
+class _Batch:
+    """One call of `run`: its verdicts, and the event that the caller waits for."""
+
+    def __init__(self, size: int) -> None:
+        self.verdicts: list[Verdict | None] = [None] * size
+        self.left = size
+        self.done = threading.Event()
+        self.cancelled = False
+
+
+class _Task:
+    """One completion of a batch."""
+
+    __slots__ = ("batch", "data", "deaths", "id", "index", "spec", "timeout_s")
+
+    def __init__(self, id: int, batch: _Batch, index: int, spec: int, data: bytes, timeout_s: float) -> None:
+        self.id, self.batch, self.index, self.spec, self.data, self.timeout_s = id, batch, index, spec, data, timeout_s
+        self.deaths = 0
+
+    def finish(self, verdict: Verdict) -> None:
+        if self.batch.verdicts[self.index] is None:
+            self.batch.verdicts[self.index] = verdict
+            self.batch.left -= 1
+            if self.batch.left == 0:
+                self.batch.done.set()
+
+
+class _Worker:
+    """The dispatcher's side of a worker: what it was given, and since when it is at the first of it."""
+
+    def __init__(self, pid: int, connection: socket.socket) -> None:
+        self.pid = pid
+        self.connection = connection
+        self.frames = Frames()
+        self.outgoing: deque[memoryview] = deque()
+        self.given: deque[_Task] = deque()
+        self.specs: set[int] = set()
+        self.since = 0.0  # monotonic time at which it began with given[0]
+        self.fresh = True  # it has given no verdict yet: its first one may be slow for no fault of the completion
+        self.building = False
+        self.writing = False  # the selector watches for room to write
+        self.aside = False
+        self.backlog_s = 0.0  # of the pool, when it was set aside
+
+
+class Pool:
+    """A pool of worker processes with a hard time limit for each completion.
+
+    Args:
+        workers: Worker processes that compute at the same time.
+        memory_mib: Memory that each may take beyond what its imports take.
+    """
+
+    def __init__(self, workers: int, memory_mib: int = 2048) -> None:
+        self.size = workers
+        self.memory_mib = memory_mib
+        self._ids = itertools.count()
+        self._lock = threading.Lock()
+        self._incoming: deque[_Task] = deque()
+        self._queue: deque[_Task] = deque()
+        self._specs: list[Spec] = []
+        self._numbers: dict[int, int] = {}  # id(spec) -> its number
+        self._unloaded: list[Spec] = []  # whose modules the zygote has not imported yet
+        self._never: set[str] = set()  # modules that ended a zygote: workers import them, and fail by themselves
+        self._workers: list[_Worker] = []
+        self._zygote: ZygoteProcess | None = None
+        self._failed_zygotes = 0
+        self._backlog_s = 0.0  # for how long completions have waited for their first run
+        self._mean_s = 0.0  # running mean of the time of a verdict
+        self._held_up_s = 0.0  # what the completions set aside have cost the others, in the present rush
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+
+    # The callers' side.
+
+    def start(self, spec: Spec | None = None) -> None:
+        """Starts the pool's process in the background, so that the first batch finds it there.
+
+        Args:
+            spec: A verifier that is going to be used: its modules are imported.
+        """
+        with self._lock:
+            if spec is not None:
+                self._number(spec)
+            self._ensure_thread()
+        self._wake()
+
+    def run(self, spec: Spec, items: Sequence[tuple[str, Any]], timeout_s: float) -> list[Verdict]:
+        """Returns the verdict on each (completion, row), in order.
+
+        Args:
+            spec: The verifier.
+            items: Completions as texts, and their rows.
+            timeout_s: Seconds that each of them may take.
+        """
+        if not items:
+            return []
+        batch = _Batch(len(items))
+        with self._lock:
+            number = self._number(spec)
+        tasks = []
+        for index, (completion, row) in enumerate(items):
+            id = next(self._ids)
+            try:
+                data = frame((number, id, completion, row))
+            except Exception as error:  # a column that cannot be pickled
+                data, problem = b"", f"its row cannot be sent to a worker: {type(error).__name__}: {error}"[:500]
+            task = _Task(id, batch, index, number, data, timeout_s)
+            if data:
+                tasks.append(task)
+            else:
+                task.finish(Verdict.failed(problem))
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the pool of workers is closed")
+            self._incoming.extend(tasks)
+            self._ensure_thread()
+        self._wake()
+        try:
+            batch.done.wait()
+        finally:
+            batch.cancelled = True  # where the wait was interrupted
+        return [verdict for verdict in batch.verdicts if verdict is not None]
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no completions any more."""
+        return self._closed
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.pid for worker in list(self._workers)]
+
+    def close(self) -> None:
+        """Ends all workers; completions that are under way get a verdict of failure."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+        self._wake()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=10)
+
+    def abandon(self) -> None:
+        """Lets go of everything without a word to the workers: for a fork of this process, whose pool it is not."""
+        self._closed = True
+        for end in (self._wake_read, self._wake_write, *(w.connection for w in self._workers)):
+            end.close()
+        if self._zygote is not None:
+            self._zygote.control.close()
+
+    def _number(self, spec: Spec) -> int:
+        if id(spec) not in self._numbers:
+            self._numbers[id(spec)] = len(self._specs)
+            self._specs.append(spec)
+            self._unloaded.append(spec)
+        return self._numbers[id(spec)]
+
+    def _ensure_thread(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._loop, name="reward-workers", daemon=True)
+            self._thread.start()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # closed, or so full that it wakes anyway
+            self._wake_write.send(b"x")
+
+    # The dispatcher's thread.
+
+    def _loop(self) -> None:
+        try:
+            while not self._closed:
+                self._preload()
+                self._take_incoming()
+                self._deal()
+                began, waiting = time.monotonic(), bool(self._queue)
+                for key, events in self._selector.select(self._until_next_clock(began)):
+                    if key.data is None:
+                        with contextlib.suppress(BlockingIOError):
+                            self._wake_read.recv(_READ)
+                        continue
+                    if events & selectors.EVENT_WRITE:
+                        self._write(key.data)
+                    if events & selectors.EVENT_READ:
+                        self._read(key.data)
+                if waiting:
+                    self._backlog_s += time.monotonic() - began
+                self._check_clocks()
+        except BaseException as error:
+            self._fail_all(f"the pool of workers broke: {type(error).__name__}: {error}")
+            raise
+        finally:
+            self._closed = True
+            self._fail_all("the pool of workers was closed")
+            for worker in list(self._workers):
+                self._forget(worker)
+            if self._zygote is not None:
+                self._zygote.close()
+            self._selector.close()
+            self._wake_read.close()
+            self._wake_write.close()
+
+    def _preload(self) -> None:
+        """Imports the verifiers' modules in the zygote, which it starts."""
+        if self._zygote is not None and not self._unloaded:
+            return
+        with self._lock:
+            specs, self._unloaded = self._unloaded, []
+        modules = {module for spec in specs for module in (spec.module, *spec.imports) if module} - self._never
+        try:
+            self._get_zygote().preload(sorted(modules))
+        except ZygoteGone as error:
+            self._never |= modules
+            self._lose_zygote(str(error))
+
+    def _get_zygote(self) -> ZygoteProcess:
+        if self._zygote is None:
+            self._zygote = ZygoteProcess()
+        return self._zygote
+
+    def _take_incoming(self) -> None:
+        with self._lock:
+            self._queue.extend(self._incoming)
+            self._incoming.clear()
+
+    def _deal(self) -> None:
+        """Gives completions to workers that run out of them, and forks workers where too few are at work."""
+        at_work = [worker for worker in self._workers if not worker.aside]
+        idle = sum(not worker.given for worker in at_work)
+        while len(at_work) < self.size and idle < len(self._queue):
+            worker = self._fork()
+            if worker is None:
+                return
+            at_work.append(worker)
+            idle += 1
+        for worker in sorted(at_work, key=lambda w: len(w.given)):
+            if len(worker.given) > 1 or not self._queue:
+                continue
+            share = min(max(len(self._queue) // (2 * self.size), 1), _IN_ADVANCE)
+            if not worker.given:
+                worker.since = time.monotonic()
+            while share and self._queue:
+                task = self._queue.popleft()
+                if not task.batch.cancelled:
+                    self._give(worker, task)
+                    share -= 1
+            self._write(worker)
+
+    def _give(self, worker: _Worker, task: _Task) -> None:
+        if task.spec not in worker.specs:
+            worker.specs.add(task.spec)
+            worker.outgoing.append(memoryview(frame(("spec", task.spec, self._specs[task.spec], None))))
+        worker.given.append(task)
+        worker.outgoing.append(memoryview(task.data))
+
+    def _fork(self) -> _Worker | None:
+        try:
+            pid, connection = self._get_zygote().fork(self.memory_mib)
+        except ZygoteGone as error:
+            self._lose_zygote(str(error))
+            return None
+        self._failed_zygotes = 0  # it works
+        worker = _Worker(pid, connection)
+        self._workers.append(worker)
+        self._selector.register(connection, selectors.EVENT_READ, worker)
+        return worker
+
+    def _lose_zygote(self, problem: str) -> None:
+        """Starts anew without the zygote, whose workers have died with it; gives up where it keeps dying."""
+        self._failed_zygotes += 1
+        for worker in list(self._workers):
+            self._queue.extendleft(reversed(worker.given))
+            self._forget(worker)
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+        with self._lock:
+            self._unloaded = list(self._specs)
+        if self._failed_zygotes >= _ZYGOTES:
+            self._failed_zygotes = 0
+            self._fail_all(problem)
+
+    def _fail_all(self, reason: str) -> None:
+        self._take_incoming()
+        for task in [*self._queue, *(task for worker in self._workers for task in worker.given)]:
+            task.finish(Verdict.failed(reason, "crash"))
+        self._queue.clear()
+
+    def _write(self, worker: _Worker) -> None:
+        try:
+            while worker.outgoing:
+                sent = worker.connection.send(worker.outgoing[0])
+                if sent == len(worker.outgoing[0]):
+                    worker.outgoing.popleft()
+                else:
+                    worker.outgoing[0] = worker.outgoing[0][sent:]
+        except BlockingIOError:
+            pass
+        except OSError:
+            worker.outgoing.clear()  # it is dead: reading will tell
+        if worker.writing != bool(worker.outgoing) and worker in self._workers:
+            worker.writing = bool(worker.outgoing)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.writing else 0)
+            self._selector.modify(worker.connection, events, worker)
+
+    def _read(self, worker: _Worker) -> None:
+        """Takes in what a worker says: verdicts, marks, or its end."""
+        if worker not in self._workers:
+            return  # dismissed by an event before this one
+        ended = False
+        try:
+            data = worker.connection.recv(_READ)
+            ended = not data
+        except BlockingIOError:
+            return
+        except OSError:
+            data, ended = b"", True
+        for message in worker.frames.feed(data):
+            began, worker.since = worker.since, time.monotonic()
+            if message[0] in (BUILDING, BUILT):
+                worker.building = message[0] == BUILDING
+            elif message[0] == BYE:
+                self._dismiss(worker)
+                return
+            elif worker.given and message[0] == worker.given[0].id:
+                worker.given.popleft().finish(Verdict(*message[1:]))
+                worker.fresh = False
+                self._mean_s += _MEAN_WEIGHT * (worker.since - began - self._mean_s)
+                if worker.aside:
+                    self._dismiss(worker)  # it cannot get its priority back
+                    return
+        if ended:
+            self._bury(worker)
+
+    def _bury(self, worker: _Worker) -> None:
+        """A worker has died: its first completion is tried once more, the others have not begun."""
+        status = None
+        with contextlib.suppress(ZygoteGone):
+            status = self._get_zygote().kill(worker.pid, wait=True)
+        if worker.given:
+            task = worker.given[0]
+            task.deaths += 1
+            if task.deaths >= _TRIES:
+                worker.given.popleft()
+                task.finish(Verdict.failed(f"no verdict: {how_it_died(status)}", "crash"))
+        self._queue.extendleft(reversed(worker.given))
+        self._forget(worker)
+
+    def _dismiss(self, worker: _Worker) -> None:
+        """Ends a worker; what it was given goes back to the queue."""
+        self._queue.extendleft(reversed(worker.given))
+        with contextlib.suppress(ZygoteGone):
+            self._get_zygote().kill(worker.pid)
+        self._forget(worker)
+
+    def _forget(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        worker.given.clear()
+        self._selector.unregister(worker.connection)
+        worker.connection.close()
+
+    # Clocks.
+
+    def _elapsed_s(self, worker: _Worker, now: float) -> float:
+        """Returns the time that counts for the completion that a worker is at."""
+        elapsed = now - worker.since
+        if not worker.aside or self._aside() >= _ASIDE or elapsed > _PATIENCE * worker.given[0].timeout_s:
+            return elapsed
+        return elapsed - (self._backlog_s - worker.backlog_s)
+
+    def _aside(self) -> int:
+        return sum(worker.aside for worker in self._workers)
+
+    def _limit_s(self, worker: _Worker) -> float:
+        if worker.building:
+            return _STARTUP_S
+        timeout_s = worker.given[0].timeout_s
+        return timeout_s - min(self._held_up_s, _MAX_CREDIT * timeout_s) if worker.aside else timeout_s
+
+    def _slow_s(self, worker: _Worker) -> float:
+        if worker.fresh:
+            return _SLOW_MAX_S
+        return min(max(_SLOW_MEANS * self._mean_s, _SLOW_MIN_S), _SLOW_MAX_S)
+
+    def _until_next_clock(self, now: float) -> float | None:
+        """Returns the seconds until the dispatcher must look at a clock, or `None` where no one is at work."""
+        busy = [worker for worker in self._workers if worker.given]
+        if not busy:
+            self._held_up_s = 0.0
+            return 0.05 if self._queue else None  # a queue without workers: the zygote is started anew
+        waits = [self._limit_s(worker) - self._elapsed_s(worker, now) for worker in busy]
+        waits += [self._slow_s(worker) - (now - worker.since) for worker in busy if self._holds_up(worker)]
+        return max(min(waits), 0.0) + 0.001
+
+    def _holds_up(self, worker: _Worker) -> bool:
+        """Returns whether others wait behind the completion that a worker is at, and it can be set aside."""
+        waiting = len(worker.given) > 1 or bool(self._queue)
+        return waiting and not worker.aside and not worker.building and self._aside() < _ASIDE
+
+    def _check_clocks(self) -> None:
+        for worker in list(self._workers):
+            if not worker.given:
+                continue
+            now = time.monotonic()
+            if self._holds_up(worker) and now - worker.since > self._slow_s(worker):
+                first = worker.given[0]
+                self._read(worker)  # a verdict may have come while this thread waited for its turn
+                if worker in self._workers and worker.given and worker.given[0] is first:
+                    self._set_aside(worker)
+            if worker in self._workers and worker.given and self._elapsed_s(worker, now) > self._limit_s(worker):
+                self._time_out(worker)
+
+    def _set_aside(self, worker: _Worker) -> None:
+        """Leaves a worker alone with what it is at; it ends with it, since it may go on with what was taken back."""
+        first = worker.given.popleft()
+        self._queue.extendleft(reversed(worker.given))
+        worker.given = deque([first])
+        worker.aside = True
+        self._held_up_s += (time.monotonic() - worker.since) / self.size
+        worker.backlog_s = self._backlog_s
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, worker.pid, 19)
+
+    def _time_out(self, worker: _Worker) -> None:
+        first, building = worker.given[0], worker.building
+        self._read(worker)
+        still = worker in self._workers and worker.given and worker.given[0] is first
+        if not still or worker.building != building:
+            return
+        what = f"the verifier could not be loaded within {_STARTUP_S:g} s"
+        if not building:
+            what = f"no verdict after {time.monotonic() - worker.since:.1f} s (the timeout is {first.timeout_s:g} s)"
+        first.finish(Verdict.failed(what, "timeout"))
+        worker.given.popleft()
+        self._dismiss(worker)
