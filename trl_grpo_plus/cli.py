@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from . import __version__
 from .errors import UserError
+from .evaluation.cli import SeveralValues, eval_command
 
 app = typer.Typer(
     name="grpo-plus",
@@ -38,6 +39,9 @@ def train_command(
     from .run import run_recipe
 
     run_recipe(load_recipe(recipe, context.args), Console(), "latest" if resume else None, overwrite)
+
+
+app.command("eval", cls=SeveralValues)(eval_command)
 
 
 @app.command("quickstart")

@@ -146,7 +146,7 @@ def test_a_killed_run_goes_on_and_draws_nothing_twice(tiny_model, tmp_path, monk
     problems, samples = read_run(tmp_path / "part")
     assert json.loads(problems[1]["prompt"]) == ROWS[1]["prompt"] and problems[1]["level"] == 7
     assert [s["completion"] for s in samples] == [s.sample.text for s in whole.scored]
-    assert [s["digits"] for s in samples] == [s.verdicts["digits"].value for s in whole.scored]
+    assert [s["rewards/digits"] for s in samples] == [s.verdicts["digits"].value for s in whole.scored]
 
     with pytest.raises(UserError, match=r"other settings \(max_new_tokens: 8 there, 9 now\)"):
         other = Sampling(n=6, max_new_tokens=9, batch_size=8, seed=3)

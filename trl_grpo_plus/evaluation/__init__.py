@@ -12,30 +12,59 @@ intervals    problems -> intervals         bootstrap over problems, paired test
 store        everything -> parquet         goes on after a kill
 """
 
-from .estimators import maj_at_k, pass_at_k
-from .intervals import Difference, Estimate, estimate_means, paired_difference
-from .models import load_model, load_tokenizer
-from .result import METRICS, EvalResult, summarize
-from .run import evaluate
-from .sampling import Sample, Sampling, draw_samples
-from .scoring import Scored, score_samples
+from __future__ import annotations
 
-__all__ = [
-    "METRICS",
-    "Difference",
-    "EvalResult",
-    "Estimate",
-    "Sample",
-    "Sampling",
-    "Scored",
-    "draw_samples",
-    "estimate_means",
-    "evaluate",
-    "load_model",
-    "load_tokenizer",
-    "maj_at_k",
-    "paired_difference",
-    "pass_at_k",
-    "score_samples",
-    "summarize",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# Public names and where they live, imported on first use: the command line imports this package to list its commands.
+_PUBLIC = {
+    "Comparison": "comparison",
+    "compare": "comparison",
+    "maj_at_k": "estimators",
+    "pass_at_k": "estimators",
+    "Difference": "intervals",
+    "Estimate": "intervals",
+    "estimate_means": "intervals",
+    "paired_difference": "intervals",
+    "load_model": "models",
+    "load_tokenizer": "models",
+    "METRICS": "result",
+    "EvalResult": "result",
+    "summarize": "result",
+    "evaluate": "run",
+    "Sample": "sampling",
+    "Sampling": "sampling",
+    "draw_samples": "sampling",
+    "Scored": "scoring",
+    "score_samples": "scoring",
+}
+
+if TYPE_CHECKING:
+    from .comparison import Comparison as Comparison
+    from .comparison import compare as compare
+    from .estimators import maj_at_k as maj_at_k
+    from .estimators import pass_at_k as pass_at_k
+    from .intervals import Difference as Difference
+    from .intervals import Estimate as Estimate
+    from .intervals import estimate_means as estimate_means
+    from .intervals import paired_difference as paired_difference
+    from .models import load_model as load_model
+    from .models import load_tokenizer as load_tokenizer
+    from .result import METRICS as METRICS
+    from .result import EvalResult as EvalResult
+    from .result import summarize as summarize
+    from .run import evaluate as evaluate
+    from .sampling import Sample as Sample
+    from .sampling import Sampling as Sampling
+    from .sampling import draw_samples as draw_samples
+    from .scoring import Scored as Scored
+    from .scoring import score_samples as score_samples
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ Stage: evaluation. In: a model (loaded, or a directory or id), rows of prompts, 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import time
@@ -19,8 +20,8 @@ from ..prompts import PromptSpec, load_prompts
 from ..rewards import build_rewards, check_columns
 from .models import load_model, load_tokenizer, model_fingerprint
 from .result import EvalResult, check_k, summarize
-from .sampling import Generate, Sample, Sampling, draw_samples, encode, end_tokens, model_generator
-from .scoring import score_samples
+from .sampling import Sample, Sampling, draw_samples, encode, model_generator
+from .scoring import judges_of, score_samples
 from .store import RunDirectory
 
 OnBatch = Callable[[list[Sample], int], None]
@@ -38,6 +39,8 @@ def evaluate(
     output_dir: str | Path | None = None,
     overwrite: bool = False,
     dtype: str = "auto",
+    use_cpu: bool = False,
+    trust_remote_code: bool = False,
     on_batch: OnBatch | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> EvalResult:
@@ -55,6 +58,8 @@ def evaluate(
             is only scored anew. Needs a `model` given by its name.
         overwrite: Replace an evaluation with other settings in `output_dir`.
         dtype: Of a model that is loaded: `auto` takes float32 on a CPU, else the checkpoint's.
+        use_cpu: Do not use a GPU.
+        trust_remote_code: Allow code of the model's repository.
         on_batch: Called after each batch with its samples and the number of all samples to draw.
         details: What to record beside the settings, in the result.
 
@@ -64,13 +69,14 @@ def evaluate(
     sampling = sampling or Sampling()
     ks = check_k(ks, sampling.n)
     weighted = build_rewards(rewards)
+    judges_of(weighted, correct)  # an evaluation that cannot be scored is not drawn
     name = str(model) if isinstance(model, (str, Path)) else None
     if output_dir is not None and name is None:
         raise UserError("output_dir needs a model given by its directory or id, not a loaded one")
     if tokenizer is None:
         if name is None:
             raise UserError("a loaded model needs its tokenizer as well")
-        tokenizer = load_tokenizer(name)
+        tokenizer = load_tokenizer(name, trust_remote_code)
     if isinstance(rows, PromptSpec):
         rows = load_prompts(rows, tokenizer)
     check_columns(weighted, rows.column_names, "the evaluation's data")
@@ -81,18 +87,22 @@ def evaluate(
         store = RunDirectory(output_dir, _settings(name, dtype, prompt_ids, sampling), overwrite)
     total = len(prompt_ids) * sampling.n
     started = time.perf_counter()
-    # A model is loaded only where something is left to draw.
-    loaded = None if name is not None and store is not None and _complete(store, total) else model
-    generate: Generate = _nothing_left
-    ends: list[int] = []
-    if loaded is not None:
-        loaded = load_model(name, dtype) if name is not None else model
-        generate, ends = model_generator(loaded, tokenizer, sampling), end_tokens(loaded, tokenizer)
+    loaded = functools.cache(
+        lambda: (
+            model if name is None else load_model(name, dtype, use_cpu=use_cpu, trust_remote_code=trust_remote_code)
+        )
+    )
+    now = 0
+
+    def generate(ids: list[list[int]], seed: int) -> list[tuple[list[int], bool]]:
+        nonlocal now
+        now += len(ids)
+        return model_generator(loaded(), tokenizer, sampling)(ids, seed)  # loaded where something is left to draw
+
     samples = draw_samples(
         prompt_ids,
         sampling,
         generate,
-        eos_token_ids=ends,
         decode=lambda ids: list(tokenizer.batch_decode(ids, skip_special_tokens=True)),
         store=store,
         on_batch=None if on_batch is None else lambda batch: on_batch(batch, total),
@@ -103,6 +113,8 @@ def evaluate(
         "model": name,
         "rewards": {w.name: w.weight for w in weighted},
         "sampling": asdict(sampling),
+        "tokens": sum(len(s.ids) for s in samples),
+        "drawn_now": now,  # the rest was there from a run that was killed; the seconds are without it
         "seconds": {"drawing": round(drawn - started, 1), "scoring": round(time.perf_counter() - drawn, 1)},
         **(details or {}),
     }
@@ -110,14 +122,6 @@ def evaluate(
     if store is not None:
         store.finish(scored, (dict(row) for row in rows), result.to_json())
     return result
-
-
-def _complete(store: RunDirectory, total: int) -> bool:
-    return sum(len(batch) for batch in store.read().values()) == total
-
-
-def _nothing_left(prompt_ids: list[list[int]], seed: int) -> list[list[int]]:
-    raise AssertionError("all batches were there, and one is missing")
 
 
 def _settings(model: str, dtype: str, prompt_ids: Sequence[Sequence[int]], sampling: Sampling) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 
 from ..errors import UserError
 
-# (prompt ids, seed) -> completion ids, each up to and with its end token
-Generate = Callable[[list[list[int]], int], list[list[int]]]
+# (prompt ids, seed) -> for each its completion's ids, up to and with the end token, and whether it was cut off
+Generate = Callable[[list[list[int]], int], list[tuple[list[int], bool]]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,6 @@ def draw_samples(
     sampling: Sampling,
     generate: Generate,
     *,
-    eos_token_ids: Sequence[int],
     decode: Callable[[list[list[int]]], list[str]],
     store: Store | None = None,
     on_batch: Callable[[list[Sample]], None] | None = None,
@@ -113,22 +112,21 @@ def draw_samples(
         prompt_ids: Token ids of each prompt.
         sampling: How to draw.
         generate: What draws; see `model_generator`.
-        eos_token_ids: Tokens of which one ends a completion.
         decode: Completions' ids to texts.
         store: Batches that it holds are not drawn again; new ones are written to it.
         on_batch: Called with the samples of each batch, stored or new.
     """
     done = {} if store is None else store.read()
     samples: list[Sample] = []
-    ends = set(eos_token_ids)
     for number, batch in enumerate(_batches(prompt_ids, sampling)):
         if number in done:
             drawn = list(done[number])
         else:
-            ids = generate([list(prompt_ids[problem]) for problem, _ in batch], _seed(sampling.seed, number))
+            completions = generate([list(prompt_ids[problem]) for problem, _ in batch], _seed(sampling.seed, number))
+            texts = decode([ids for ids, _ in completions])
             drawn = [
-                Sample(problem, which, text, array("i", each), not each or each[-1] not in ends)
-                for (problem, which), each, text in zip(batch, ids, decode(ids), strict=True)
+                Sample(problem, which, text, array("i", ids), truncated)
+                for (problem, which), (ids, truncated), text in zip(batch, completions, texts, strict=True)
             ]
             if store is not None:
                 store.write(number, drawn)
@@ -216,16 +214,17 @@ def model_generator(model: Any, tokenizer: Any, sampling: Sampling) -> Generate:
         **drawn,
     )
 
-    def generate(prompt_ids: list[list[int]], seed: int) -> list[list[int]]:
+    def generate(prompt_ids: list[list[int]], seed: int) -> list[tuple[list[int], bool]]:
         devices = [model.device] if model.device.type == "cuda" else []
         training = model.training
         model.eval()
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=devices), _without_shipped_settings(model):
                 torch.manual_seed(seed)
-                return _complete(model, prompt_ids, config, pad, ends)
+                completions = _complete(model, prompt_ids, config, pad, ends)
         finally:
             model.train(training)
+        return [(ids, not ids or ids[-1] not in ends) for ids in completions]
 
     return generate
 

@@ -68,7 +68,7 @@ def score_samples(
         UserError: No reward says what is right, or `correct` names none of them.
     """
     weighted = build_rewards(rewards)
-    judges = _judges(weighted, correct)
+    judges = judges_of(weighted, correct)
     rows_of = [dict(rows[i]) for i in range(len(rows))]
     per_reward = {each.name: _verdicts(each, samples, rows_of) for each in weighted}
 
@@ -98,7 +98,16 @@ def score_samples(
     return scored
 
 
-def _judges(rewards: Sequence[Weighted], correct: str | None) -> list[Weighted]:
+def judges_of(rewards: Sequence[Weighted], correct: str | None = None) -> list[Weighted]:
+    """Returns the rewards that say what is right, in the order in which they are asked.
+
+    Args:
+        rewards: All rewards.
+        correct: Name of the one that says it, instead of all that are accuracies.
+
+    Raises:
+        UserError: There is none.
+    """
     names = [r.name for r in rewards]
     if correct is not None:
         if correct not in names:

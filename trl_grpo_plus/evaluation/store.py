@@ -2,8 +2,8 @@
 
     sampling.json      what the samples depend on: model, prompts, settings; other ones are not mixed with them
     parts/*.parquet    the batches of a run that is not finished
-    samples.parquet    a row per sample: problem, number, completion, ids, truncated; reward, right, answer, vote, and
-                       per reward its value, answer and reason
+    samples.parquet    a row per sample: problem, number, completion, ids, truncated, batch; reward, value, right,
+                       answer, vote; and rewards/<name>, rewards/<name>/answer, rewards/<name>/reason for each reward
     problems.parquet   a row per problem: the prompt as put to the model, and the source's columns
     result.json        the numbers
 
@@ -101,9 +101,16 @@ class RunDirectory:
         rows = []
         for each in scored:
             row = {**_row(each.sample), "batch": batch_of[each.sample.problem, each.sample.number]}
-            row |= {"reward": each.reward, "right": each.right, "answer": each.answer, "vote": each.vote}
+            row |= {
+                "reward": each.reward,
+                "value": each.value,
+                "right": each.right,
+                "answer": each.answer,
+                "vote": each.vote,
+            }
             for name, verdict in each.verdicts.items():
-                row |= {name: verdict.value, f"{name}_answer": verdict.answer, f"{name}_reason": verdict.reason}
+                column = f"rewards/{name}"
+                row |= {column: verdict.value, f"{column}/answer": verdict.answer, f"{column}/reason": verdict.reason}
             rows.append(row)
         _write_table(self.directory / _PROBLEMS, ({k: _plain(v) for k, v in row.items()} for row in problems))
         _write_table(self.directory / _SAMPLES, rows)
