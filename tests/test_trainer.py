@@ -1,6 +1,7 @@
 """Rewards by name in the trainer: values, weights, unscored completions, model card and tags."""
 
 import math
+import os
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from datasets import Dataset
 from tests.parity.test_drop_in import OPTIONS
 from trl_grpo_plus import GRPOConfig, GRPOTrainer, RewardFunction, Verdict
 from trl_grpo_plus.errors import UserError
+from trl_grpo_plus.rewards import RewardFailure
 
 
 def rows():
@@ -23,7 +25,9 @@ def length(completion, row):
 
 
 def test_named_rewards_follow_the_functions_with_their_weights(tiny_model_without_chat, tmp_path):
-    args = GRPOConfig(str(tmp_path), max_steps=2, log_completions=True, reward_weights=[2.0], **OPTIONS)
+    args = GRPOConfig(
+        str(tmp_path), max_steps=2, log_completions=True, reward_weights=[2.0], reward_max_failures=1.0, **OPTIONS
+    )
     args.num_completions_to_print = 0
     trainer = GRPOTrainer(
         tiny_model_without_chat,
@@ -126,3 +130,72 @@ def test_what_trl_would_have_run_is_the_same_whoever_generates(tiny_model_withou
     for mine, trls in zip(*logs, strict=True):
         assert mine["work/tokens_stock"] == trls["work/tokens_stock"] == trls["work/tokens_run"]
         assert 0 < mine["work/tokens_run"] < mine["work/tokens_stock"]
+
+
+def in_a_worker(completion, row):
+    """A verifier that says where it ran."""
+    return Verdict(float(len(completion) % 3), str(os.getpid()), f"gold {row['answer']}")
+
+
+def test_verifiers_themselves_run_in_workers_with_their_metrics(tiny_model_without_chat, tmp_path):
+    args = GRPOConfig(
+        str(tmp_path), max_steps=2, log_completions=True, reward_workers="1", reward_timeout_s=30.0, **OPTIONS
+    )
+    args.num_completions_to_print = 0
+    trainer = GRPOTrainer(
+        tiny_model_without_chat,
+        None,
+        args,
+        rows(),
+        rewards=[in_a_worker, {"exact_match": 0.5}, {"regex": {"pattern": "1"}}],
+    )
+    trainer.train()
+    log = trainer.state.log_history[0]
+    for name in ("in_a_worker", "exact_match", "regex"):
+        for key, least, most in (("unscored", 0, 0), ("timeouts", 0, 0), ("errors", 0, 0), ("cache_hits", 0, 1)):
+            assert least <= log[f"rewards/{name}/{key}"] <= most, (name, key)
+        assert log[f"rewards/{name}/latency_s"] > 0 and f"rewards/{name}/std" in log
+    pids = set(trainer._logs["extra"]["in_a_worker_answer"])
+    assert len(pids) == 1 and str(os.getpid()) not in pids
+    assert set(trainer._logs["extra"]["in_a_worker_reason"]) <= {"gold 4", "gold 7"}
+    assert (tmp_path / "reward_cache.sqlite3").exists()
+
+
+def test_a_reward_that_fails_too_often_stops_the_run(tiny_model_without_chat, tmp_path):
+    args = GRPOConfig(str(tmp_path), reward_max_failures=0.25, **OPTIONS)
+    trainer = GRPOTrainer(tiny_model_without_chat, None, args, rows(), rewards=[RewardFunction("length", length)])
+    asked = [{"prompt": "x"}] * 4, ["x"] * 4, ["a", "abc", "ab", "abcd"], [[1]] * 4
+    assert torch.isnan(trainer._calculate_rewards(*asked)[1, 0])  # one in four is allowed
+    asked[2][0] = "abc"
+    with pytest.raises(RewardFailure, match=r"failed on 2 of 4 completions, .*reward_max_failures=0.25(.|\n)*boom"):
+        trainer._calculate_rewards(*asked)
+
+
+def test_async_functions_and_ours_together(tiny_model_without_chat, tmp_path):
+    async def later(completions, **kwargs):
+        return [0.5] * len(completions)
+
+    args = GRPOConfig(str(tmp_path), **OPTIONS)
+    trainer = GRPOTrainer(
+        tiny_model_without_chat,
+        [later, lambda completions, **kwargs: [1.0] * len(completions)],
+        args,
+        rows(),
+        rewards="gsm8k",
+    )
+    inputs = [{"prompt": "2+2=", "answer": "4"}] * 2
+    rewards = trainer._calculate_rewards(inputs, ["2+2="] * 2, ["4", "5"], [[1]] * 2)
+    assert rewards.tolist() == [[0.5, 1.0, 1.0], [0.5, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"reward_workers": "many"}, "reward_workers must be auto or a positive whole number"),
+        ({"reward_timeout_s": 0.0}, "reward_timeout_s must be a positive number of seconds"),
+        ({"reward_max_failures": 1.5}, r"reward_max_failures must be a share in \[0, 1\]"),
+    ],
+)
+def test_options_of_rewards_are_checked(option, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        GRPOConfig(str(tmp_path), **option)

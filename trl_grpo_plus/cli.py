@@ -12,6 +12,7 @@ from rich.markup import escape
 from . import __version__
 from .errors import UserError
 from .evaluation.cli import SeveralValues, eval_command
+from .rewards.cli import app as rewards_app
 
 app = typer.Typer(
     name="grpo-plus",
@@ -20,6 +21,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(rewards_app, name="rewards")
 
 _OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 

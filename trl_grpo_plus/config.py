@@ -13,6 +13,7 @@ import trl
 import yaml
 
 from .errors import UserError
+from .rewards import RewardSettings
 
 # Options that save work without changing the mathematics: True, False or "auto".
 SWITCHES = ("share_prompt", "trim_padding", "skip_zero_advantage", "prefill_once", "drop_finished")
@@ -41,6 +42,13 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         rewards: Verifiable rewards by name, as a list of names or of `{name: weight}` or `{name: {weight: 1.0, option:
             value}}`; a YAML or JSON text of the same on a command line. They come after the trainer's `reward_funcs`.
             See `trl_grpo_plus.rewards`.
+        reward_workers: Worker processes that verify; `"auto"` takes the cores, divided by the processes that train on
+            the machine.
+        reward_timeout_s: Seconds that a verifier in a worker may take for one completion; then it is unscored.
+        reward_max_failures: Share of a batch's completions, in [0, 1], on which one reward may fail (exception,
+            timeout, crash) before the run stops; 1 never stops it.
+        reward_cache: File of the cache of verdicts, which serves repeats across steps, resumes and runs; `"auto"` is
+            `reward_cache.sqlite3` in `output_dir`; `"memory"`; `"off"`.
         share_prompt: Run each distinct prompt of a micro-batch once in the forwards that are trained on or score
             log-probabilities, and keep rows of one prompt in one micro-batch. `"auto"`: where it is exact (judged from
             the model, then verified on the first micro-batch) and runs fewer tokens; true: an error where it is not
@@ -65,6 +73,19 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
     rewards: list[Any] | str | None = field(
         default=None,
         metadata={"help": "Verifiable rewards by name, as YAML: `[gsm8k, {think_format: {weight: 0.1}}]`."},
+    )
+
+    reward_workers: str = field(
+        default="auto", metadata={"help": "Worker processes that verify completions: auto or a number."}
+    )
+    reward_timeout_s: float = field(
+        default=5.0, metadata={"help": "Seconds that a verifier in a worker may take for one completion."}
+    )
+    reward_max_failures: float = field(
+        default=0.5, metadata={"help": "Share of a batch on which a reward may fail before the run stops."}
+    )
+    reward_cache: str = field(
+        default="auto", metadata={"help": "Cache of verdicts: a file, auto (in output_dir), memory or off."}
     )
 
     # Typed as texts for the parser of command lines; `__post_init__` leaves True, False or "auto".
@@ -104,6 +125,7 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         self.decode_chunk = chunk
         if self.max_tokens_per_forward is not None and self.max_tokens_per_forward < 1:
             raise UserError(f"max_tokens_per_forward must be positive, found {self.max_tokens_per_forward}")
+        RewardSettings.of(self)
         if isinstance(self.rewards, str):
             self.rewards = yaml.safe_load(self.rewards)
         self._check_batch()

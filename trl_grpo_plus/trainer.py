@@ -30,7 +30,7 @@ from .config import SWITCHES, GRPOConfig
 from .errors import UserError
 from .forward import Gate, composition_reason, inspect_model, optimizer_steps, regroup, score_rows, trim
 from .quantized import keep_trainable
-from .rewards import Weighted, build_rewards, check_columns
+from .rewards import Reward, RewardSettings, Runtime, Weighted, build_rewards, check_columns
 from .rollouts import generate_groups, why_not, why_not_prefill_once
 from .work import Work
 
@@ -49,8 +49,9 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         reward_funcs: As in TRL; used together with `rewards`.
         args: A `GRPOConfig`; a plain `trl.GRPOConfig` works too. `None` builds a default one.
         *trl_args: TRL's further positional arguments.
-        rewards: Verifiable rewards by name, as in `GRPOConfig.rewards`, which this replaces; `RewardFunction`s are
-            taken as well. Their weights follow `args.reward_weights`, which weigh `reward_funcs`.
+        rewards: Verifiable rewards by name, as in `GRPOConfig.rewards`, which this replaces; verifiers themselves
+            (functions, classes, objects, `RewardFunction`s) are taken as well. Their weights follow
+            `args.reward_weights`, which weigh `reward_funcs`.
         **trl_kwargs: TRL's further keyword arguments.
 
     Raises:
@@ -81,7 +82,8 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         if args is None:
             name = model if isinstance(model, str) else get_config_model_id(model.config)
             args = GRPOConfig(f"{name.split('/')[-1]}-GRPO")
-        verifiers = build_rewards(rewards if rewards is not None else getattr(args, "rewards", None))
+        runtime = Runtime(RewardSettings.of(args), args.output_dir)
+        verifiers = build_rewards(rewards if rewards is not None else getattr(args, "rewards", None), runtime)
         if verifiers:
             given = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs] if reward_funcs else []
             weights = args.reward_weights if args.reward_weights is not None else [1.0] * len(given)
@@ -98,6 +100,10 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None:
             check_columns(verifiers, columns, "the training dataset")
+        for verifier in verifiers:
+            if isinstance(verifier.function, Reward):
+                verifier.function.to(self.accelerator.device)
+                verifier.function.start()
         if self._option("max_tokens_per_forward") is None and not any(self._option(name) for name in SWITCHES):
             return  # nothing is switched on: the stages stay away, and their metrics with them
         self.gate = Gate(

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from ..errors import UserError, did_you_mean
 from .combine import Clip, Gate, Sum, number
 from .function import Reward, RewardFunction
-from .registry import COMBINATORS, Entry, from_target, get, names
+from .plugins import broken_plugins
+from .registry import COMBINATORS, Entry, from_target, get, known, names
 from .runtime import Runtime
 from .together import Together
 
@@ -73,8 +74,10 @@ def build_rewards(spec: Any, runtime: Runtime | None = None) -> tuple[Weighted, 
         raise UserError(f"`rewards` names `{twice[0]}` twice; give one of them another name with the option `name`")
     ours = [reward.function for reward in rewards if isinstance(reward.function, Reward)]
     together = Together(ours)
+    run_names = frozenset().union(*(reward.names for reward in ours))
     for reward in ours:
         reward.together = together if len(ours) > 1 else None
+        reward.run_names = run_names
         if runtime is not None:
             reward.bind(runtime)
     return rewards
@@ -201,15 +204,17 @@ def _resolve(name: str) -> Any:
     if ":" in name:
         target = load_attribute(name)
         return from_target(target) or target
-    if name in names():
+    if known(name):
         return get(name)
     if name in _trl_names():
         import trl.rewards
 
         return getattr(trl.rewards, name)
+    ours, theirs = sorted(names()), sorted(_trl_names())
+    broken = "".join(f". Plugin {plugin} cannot be used: {problem}" for plugin, problem in broken_plugins().items())
     raise UserError(
-        f"unknown reward `{name}`{did_you_mean(name, [*names(), *_trl_names()])}. Registered: "
-        f"{', '.join(sorted(names()))}; from TRL: {', '.join(sorted(_trl_names()))}; your own: `module:function`"
+        f"unknown reward `{name}`{did_you_mean(name, [*ours, *COMBINATORS, *theirs])}. Registered: {', '.join(ours)}; "
+        f"from TRL: {', '.join(theirs)}; your own: `module:function`{broken}"
     )
 
 

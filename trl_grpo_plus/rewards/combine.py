@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import UserError
 from .function import Reward, Scored
 from .registry import Row
+from .routing import COLUMN, for_parts, routed_here, wanted
 from .verdict import Verdict
 
 
@@ -47,6 +48,7 @@ class Sum(Reward):
     def score(self, completions: Sequence[Any], rows: Sequence[Row]) -> Scored:
         """Returns the sums, with the answer of the first reward that found one."""
         began = time.perf_counter()
+        rows = [for_parts(self.__name__, row) for row in rows]
         scored = [reward.score(completions, rows) for reward in self.rewards]
         applies = [any(s.applies[i] for s in scored) for i in range(len(completions))]
         verdicts = []
@@ -100,21 +102,22 @@ class Gate(Reward):
     def score(self, completions: Sequence[Any], rows: Sequence[Row]) -> Scored:
         """Returns the inner verdicts where the condition holds."""
         began = time.perf_counter()
+        verdicts: list[Verdict] = [Verdict.unscored(f"the row asks for {', '.join(wanted(row))}") for row in rows]
+        applies = [routed_here(self.names, row) for row in rows]
+        here = [i for i, applied in enumerate(applies) if applied]
         # A row that asks for what the gate pays for asks for its condition.
-        bare = [{key: value for key, value in row.items() if key != "reward"} for row in rows]
-        decided = self.condition.score(completions, bare)
-        verdicts: list[Verdict] = []
-        for verdict in decided.verdicts:
-            why = f"{self.condition.__name__}: {verdict.reason}"
-            if verdict.value is None:
-                verdicts.append(Verdict(None, None, why, verdict.failure))
-            else:
-                verdicts.append(Verdict(self.otherwise, None, why))
-        open_ = [i for i, v in enumerate(decided.verdicts) if v.value is not None and v.value >= self.at_least]
-        inner = self.inner.score([completions[i] for i in open_], [rows[i] for i in open_])
-        applies = [True] * len(rows)
-        for i, verdict, asked in zip(open_, inner.verdicts, inner.applies, strict=True):
-            verdicts[i], applies[i] = verdict, asked
+        bare = [{key: value for key, value in rows[i].items() if key != COLUMN} for i in here]
+        decided = self.condition.score([completions[i] for i in here], bare)
+        holds = []
+        for i, verdict in zip(here, decided.verdicts, strict=True):
+            value = None if verdict.value is None else self.otherwise
+            verdicts[i] = Verdict(value, None, f"{self.condition.__name__}: {verdict.reason}", verdict.failure)
+            if verdict.value is not None and verdict.value >= self.at_least:
+                holds.append(i)
+        parts = [for_parts(self.__name__, rows[i]) for i in holds]
+        inner = self.inner.score([completions[i] for i in holds], parts)
+        for i, verdict in zip(holds, inner.verdicts, strict=True):
+            verdicts[i] = verdict
         hits = decided.cache_hits + inner.cache_hits
         return Scored(verdicts, applies, hits, time.perf_counter() - began)
 
@@ -139,7 +142,7 @@ class Clip(Reward):
 
     def score(self, completions: Sequence[Any], rows: Sequence[Row]) -> Scored:
         """Returns the inner verdicts with their values clipped."""
-        scored = self.inner.score(completions, rows)
+        scored = self.inner.score(completions, [for_parts(self.__name__, row) for row in rows])
         verdicts = []
         for v in scored.verdicts:
             value = v.value

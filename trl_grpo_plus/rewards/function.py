@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import UserError
+from ..errors import UserError, did_you_mean
 from .cache import verdict_key
 from .pool import CannotSend, Spec, source_digest, spec_of
 from .registry import Entry, Row, Runs, Same, Verify, as_verify, same_text
-from .routing import routed_here
+from .routing import routed_here, wanted
 from .runtime import Runtime, default_runtime
 from .text import completion_text
 from .threads import verify_in_threads
@@ -89,6 +89,7 @@ class Reward:
         self.same = same
         self.runtime: Runtime | None = None  # set once, by the trainer or whoever builds it
         self.together: Any = None  # the rewards that are asked for the same batches
+        self.run_names: frozenset[str] | None = None  # the names of all rewards of the run, to check rows against
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.__name__})"
@@ -164,10 +165,12 @@ class Reward:
             **columns: The dataset's columns, each a list with one entry per completion, and what else TRL passes.
 
         Raises:
+            UserError: A row asks for rewards that the run does not have.
             RewardFailure: More completions failed than the settings allow; the message shows the first ones.
         """
         per_row = {k: v for k, v in columns.items() if isinstance(v, list) and len(v) == len(completions)}
         rows = [{"prompt": p, **{k: v[i] for k, v in per_row.items()}} for i, p in enumerate(prompts)]
+        self._check_routes(rows)
         if self.together is not None:
             scored = self.together.score(self, completions, rows)
         else:
@@ -180,6 +183,16 @@ class Reward:
                 log_metric(f"rewards/{self.__name__}/{key}", value)
         self.check_failures(scored, completions)
         return [verdict.value for verdict in scored.verdicts]
+
+    def _check_routes(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            asked = wanted(row)
+            if self.run_names is not None and asked and self.run_names.isdisjoint(asked):
+                known = ", ".join(sorted(self.run_names))
+                raise UserError(
+                    f"a row's column `reward` asks for {', '.join(asked)}, and the run has {known}"
+                    f"{did_you_mean(asked[0], self.run_names)}: no reward would apply to it"
+                )
 
     def check_failures(self, scored: Scored, completions: Sequence[Any]) -> None:
         """Raises where a larger share of a batch failed than the settings allow.

@@ -226,19 +226,44 @@ def get(name: str) -> Entry:
     Raises:
         UserError: No such name; the message names the closest one.
     """
-    if name not in _NAMES:
+    if not known(name):
         raise UserError(f"unknown reward `{name}`{did_you_mean(name, _NAMES)}; known: {', '.join(sorted(_NAMES))}")
     return _ENTRIES[_NAMES[name]]
 
 
+def known(name: str) -> bool:
+    """Returns whether a verifier goes by a name, other packages' included."""
+    if name not in _NAMES:
+        _load_plugins()
+    return name in _NAMES
+
+
 def names() -> list[str]:
-    """Returns all names and aliases."""
+    """Returns all names and aliases, other packages' included."""
+    _load_plugins()
     return list(_NAMES)
 
 
 def entries() -> list[Entry]:
-    """Returns all registered verifiers, sorted by name."""
+    """Returns all registered verifiers, other packages' included, sorted by name."""
+    _load_plugins()
+    return registered()
+
+
+def registered() -> list[Entry]:
+    """Returns the verifiers that are registered so far, sorted by name."""
     return [_ENTRIES[name] for name in sorted(_ENTRIES)]
+
+
+def _load_plugins() -> None:
+    from .plugins import load_plugins
+
+    load_plugins()
+
+
+def is_registered(target: Any) -> bool:
+    """Returns whether a function or class has registered itself."""
+    return any(entry.target is target for entry in _ENTRIES.values())
 
 
 def from_target(target: Any) -> Entry | None:

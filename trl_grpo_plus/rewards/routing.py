@@ -25,3 +25,10 @@ def routed_here(names: frozenset[str], row: Mapping[str, Any]) -> bool:
     """Returns whether a row asks for a reward that goes by these names."""
     asked = wanted(row)
     return not asked or not names.isdisjoint(asked)
+
+
+def for_parts(name: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a row as the parts of a reward see it: one that asks for the whole by its name asks for all of them."""
+    if name not in wanted(row):
+        return row
+    return {key: value for key, value in row.items() if key != COLUMN}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,16 @@ class RewardSettings:
     timeout_s: float = 5.0
     max_failures: float = 0.5
     cache: str = "auto"
+
+    @classmethod
+    def of(cls, args: Any) -> RewardSettings:
+        """Returns the settings of a trainer's configuration: its `reward_...` fields, defaults where it has none.
+
+        Raises:
+            UserError: A value cannot work.
+        """
+        given = {f.name: getattr(args, f"reward_{f.name}") for f in fields(cls) if hasattr(args, f"reward_{f.name}")}
+        return cls(**given)
 
     def __post_init__(self) -> None:
         workers: Any = self.workers

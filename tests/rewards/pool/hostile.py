@@ -71,3 +71,10 @@ class Picky:
 
     def verify(self, completion, row):
         return 1.0
+
+
+def lazy(completion, row):
+    """Imports a module of the tests when it first runs, which takes a while."""
+    from tests.rewards.pool import slow_import
+
+    return Verdict(1.0, str(slow_import.PID), str(os.getpid()))

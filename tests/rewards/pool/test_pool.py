@@ -12,7 +12,7 @@ import time
 import psutil
 import pytest
 
-from tests.rewards.pool.hostile import Picky, obey
+from tests.rewards.pool.hostile import Picky, lazy, obey
 from trl_grpo_plus.rewards import Verdict
 from trl_grpo_plus.rewards.pool import Pool, shared_pool, spec_of
 
@@ -161,6 +161,15 @@ def test_verifiers_by_value_keep_what_they_close_over(pool):
         return Verdict(bonus * len(completion))
 
     assert [v.value for v in pool.run(spec_of("local", local, {}), [("ab", {}), ("a", {})], 5.0)] == [0.5, 0.25]
+
+
+def test_what_a_verifier_imports_late_is_imported_once_for_all_workers(pool):
+    spec = spec_of("lazy", lazy, {})
+    assert all(v.value == 1.0 for v in pool.run(spec, [("a", {})] * 20, TIMEOUT_S))
+    for pid in pool.pids:
+        os.kill(pid, signal.SIGKILL)
+    (verdict,) = pool.run(spec, [("a", {})], TIMEOUT_S)
+    assert verdict.answer == str(pool._zygote.process.pid) != verdict.reason  # imported there, used in a fresh worker
 
 
 def test_workers_see_no_gpu_and_no_trainer(pool):

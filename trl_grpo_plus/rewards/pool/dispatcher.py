@@ -5,12 +5,13 @@ to one set of workers. A thread of its own deals them out and holds the clocks:
 
 - A worker is given a few completions in advance, so that it does not wait for the pipe; it writes each verdict as soon
   as it has it, so that the clock of each completion is its own.
-- A completion that takes long while others wait behind it is set aside: its worker goes on with it at the lowest
-  priority, what it had been given in advance goes back to the queue, and a fresh worker (a fork of milliseconds) takes
-  its place. So many hanging completions hang side by side and cost one timeout together, not one each. While others
-  wait for their first run, the clock of the one set aside stands still: it hardly gets the cores. What it cost the
-  others until it was set aside is taken off its time.
+- A completion that takes long while others wait behind it is set aside: its worker is stopped, clock and all, what
+  it had been given in advance goes back to the queue, and a fresh worker (a fork of milliseconds) takes its place.
+  When no completion waits for its first run any more, those set aside go on, all at the same time: so many hanging
+  completions cost one timeout together, not one each. What one cost the others until it was set aside is taken off
+  its time.
 - At its timeout a completion's worker is killed.
+- What a verifier imports when it first runs is imported for the workers to come as well, before any clock runs.
 - A worker that dies costs nothing that it had finished or not begun. What it was at is tried once more, since the
   death may not be its fault (someone killed it, memory ran out); the second death is a verdict.
 
@@ -22,8 +23,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import selectors
+import signal
 import socket
 import threading
 import time
@@ -34,16 +35,16 @@ from typing import Any
 from ..verdict import Verdict
 from .launch import ZygoteGone, ZygoteProcess, how_it_died
 from .spec import Spec
-from .wire import BUILDING, BUILT, BYE, Frames, frame
+from .wire import BUILDING, BUILT, BYE, IMPORTED, Frames, frame
 
 # A completion that others wait behind is set aside after so many mean times of a verdict, in these bounds.
 _SLOW_MEANS, _SLOW_MIN_S, _SLOW_MAX_S = 6.0, 0.025, 0.25
+_SLOW_FIRST_S = 1.0  # for the first completion of a worker, which may still have to import something
 _MEAN_WEIGHT = 0.05  # of the newest verdict in the running mean
 _MAX_CREDIT = 0.2  # of a timeout, taken off for what those set aside have cost the others
 _ASIDE = 32  # completions set aside at a time, at most
 _IN_ADVANCE = 16  # completions given to a worker in one go, at most
 _STARTUP_S = 120.0  # to import and build a verifier in a worker
-_PATIENCE = 3.0  # the clock of a completion set aside stands still no longer than this many timeouts
 _TRIES = 2  # deaths of a worker before the completion is to blame
 _ZYGOTES = 3  # failures to start in a row before giving up
 _READ = 1 << 16
@@ -90,8 +91,9 @@ class _Worker:
         self.fresh = True  # it has given no verdict yet: its first one may be slow for no fault of the completion
         self.building = False
         self.writing = False  # the selector watches for room to write
-        self.aside = False
-        self.backlog_s = 0.0  # of the pool, when it was set aside
+        self.aside = False  # it has only given[0], and ends with it
+        self.stopped_at: float | None = None  # monotonic time since when it is stopped
+        self.stopped_s = 0.0  # how long it was stopped before
 
 
 class Pool:
@@ -112,11 +114,12 @@ class Pool:
         self._specs: list[Spec] = []
         self._numbers: dict[int, int] = {}  # id(spec) -> its number
         self._unloaded: list[Spec] = []  # whose modules the zygote has not imported yet
+        self._lazy: dict[str, None] = {}  # modules that verifiers import when they run
+        self._proven: set[int] = set()  # verifiers that have given a verdict
         self._never: set[str] = set()  # modules that ended a zygote: workers import them, and fail by themselves
         self._workers: list[_Worker] = []
         self._zygote: ZygoteProcess | None = None
         self._failed_zygotes = 0
-        self._backlog_s = 0.0  # for how long completions have waited for their first run
         self._mean_s = 0.0  # running mean of the time of a verdict
         self._held_up_s = 0.0  # what the completions set aside have cost the others, in the present rush
         self._thread: threading.Thread | None = None
@@ -228,8 +231,8 @@ class Pool:
                 self._preload()
                 self._take_incoming()
                 self._deal()
-                began, waiting = time.monotonic(), bool(self._queue)
-                for key, events in self._selector.select(self._until_next_clock(began)):
+                self._stop_and_go()
+                for key, events in self._selector.select(self._until_next_clock()):
                     if key.data is None:
                         with contextlib.suppress(BlockingIOError):
                             self._wake_read.recv(_READ)
@@ -238,8 +241,6 @@ class Pool:
                         self._write(key.data)
                     if events & selectors.EVENT_READ:
                         self._read(key.data)
-                if waiting:
-                    self._backlog_s += time.monotonic() - began
                 self._check_clocks()
         except BaseException as error:
             self._fail_all(f"the pool of workers broke: {type(error).__name__}: {error}")
@@ -261,11 +262,15 @@ class Pool:
             return
         with self._lock:
             specs, self._unloaded = self._unloaded, []
-        modules = {module for spec in specs for module in (spec.module, *spec.imports) if module} - self._never
+        modules = dict.fromkeys(module for spec in specs for module in (spec.module, *spec.imports) if module)
+        self._load([*modules, *self._lazy])
+
+    def _load(self, modules: Sequence[str]) -> None:
+        modules = [module for module in modules if module not in self._never]
         try:
-            self._get_zygote().preload(sorted(modules))
+            self._get_zygote().preload(modules)
         except ZygoteGone as error:
-            self._never |= modules
+            self._never.update(modules)
             self._lose_zygote(str(error))
 
     def _get_zygote(self) -> ZygoteProcess:
@@ -374,12 +379,20 @@ class Pool:
             began, worker.since = worker.since, time.monotonic()
             if message[0] in (BUILDING, BUILT):
                 worker.building = message[0] == BUILDING
+            elif message[0] == IMPORTED:
+                fresh = [module for module in message[1] if module not in self._lazy]
+                self._lazy.update(dict.fromkeys(fresh))
+                if fresh:
+                    self._load(fresh)
+                    worker.since = time.monotonic()
             elif message[0] == BYE:
                 self._dismiss(worker)
                 return
             elif worker.given and message[0] == worker.given[0].id:
-                worker.given.popleft().finish(Verdict(*message[1:]))
+                task = worker.given.popleft()
+                task.finish(Verdict(*message[1:]))
                 worker.fresh = False
+                self._proven.add(task.spec)
                 self._mean_s += _MEAN_WEIGHT * (worker.since - began - self._mean_s)
                 if worker.aside:
                     self._dismiss(worker)  # it cannot get its priority back
@@ -416,12 +429,9 @@ class Pool:
 
     # Clocks.
 
-    def _elapsed_s(self, worker: _Worker, now: float) -> float:
+    def _elapsed_s(self, worker: _Worker) -> float:
         """Returns the time that counts for the completion that a worker is at."""
-        elapsed = now - worker.since
-        if not worker.aside or self._aside() >= _ASIDE or elapsed > _PATIENCE * worker.given[0].timeout_s:
-            return elapsed
-        return elapsed - (self._backlog_s - worker.backlog_s)
+        return (worker.stopped_at or time.monotonic()) - worker.since - worker.stopped_s
 
     def _aside(self) -> int:
         return sum(worker.aside for worker in self._workers)
@@ -433,19 +443,20 @@ class Pool:
         return timeout_s - min(self._held_up_s, _MAX_CREDIT * timeout_s) if worker.aside else timeout_s
 
     def _slow_s(self, worker: _Worker) -> float:
-        if worker.fresh:
-            return _SLOW_MAX_S
+        if worker.fresh:  # what it imports may take long; a verifier that has not run at all may be at that for sure
+            return _SLOW_FIRST_S if worker.given[0].spec in self._proven else worker.given[0].timeout_s
         return min(max(_SLOW_MEANS * self._mean_s, _SLOW_MIN_S), _SLOW_MAX_S)
 
-    def _until_next_clock(self, now: float) -> float | None:
+    def _until_next_clock(self) -> float | None:
         """Returns the seconds until the dispatcher must look at a clock, or `None` where no one is at work."""
         busy = [worker for worker in self._workers if worker.given]
         if not busy:
             self._held_up_s = 0.0
             return 0.05 if self._queue else None  # a queue without workers: the zygote is started anew
-        waits = [self._limit_s(worker) - self._elapsed_s(worker, now) for worker in busy]
-        waits += [self._slow_s(worker) - (now - worker.since) for worker in busy if self._holds_up(worker)]
-        return max(min(waits), 0.0) + 0.001
+        going = [worker for worker in busy if worker.stopped_at is None]
+        waits = [self._limit_s(worker) - self._elapsed_s(worker) for worker in going]
+        waits += [self._slow_s(worker) - self._elapsed_s(worker) for worker in going if self._holds_up(worker)]
+        return max(min(waits, default=1.0), 0.0) + 0.001
 
     def _holds_up(self, worker: _Worker) -> bool:
         """Returns whether others wait behind the completion that a worker is at, and it can be set aside."""
@@ -456,13 +467,12 @@ class Pool:
         for worker in list(self._workers):
             if not worker.given:
                 continue
-            now = time.monotonic()
-            if self._holds_up(worker) and now - worker.since > self._slow_s(worker):
+            if self._holds_up(worker) and self._elapsed_s(worker) > self._slow_s(worker):
                 first = worker.given[0]
                 self._read(worker)  # a verdict may have come while this thread waited for its turn
                 if worker in self._workers and worker.given and worker.given[0] is first:
                     self._set_aside(worker)
-            if worker in self._workers and worker.given and self._elapsed_s(worker, now) > self._limit_s(worker):
+            if worker in self._workers and worker.given and self._elapsed_s(worker) > self._limit_s(worker):
                 self._time_out(worker)
 
     def _set_aside(self, worker: _Worker) -> None:
@@ -471,10 +481,23 @@ class Pool:
         self._queue.extendleft(reversed(worker.given))
         worker.given = deque([first])
         worker.aside = True
-        self._held_up_s += (time.monotonic() - worker.since) / self.size
-        worker.backlog_s = self._backlog_s
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, worker.pid, 19)
+        self._held_up_s += self._elapsed_s(worker) / self.size
+
+    def _stop_and_go(self) -> None:
+        """Stops those set aside while others wait for their first run, and lets them go on when none does.
+
+        They go on too when no more can be set aside.
+        """
+        stop = bool(self._queue) and self._aside() < _ASIDE
+        for worker in [worker for worker in self._workers if worker.aside]:
+            with contextlib.suppress(ZygoteGone):
+                if stop and worker.stopped_at is None:
+                    self._get_zygote().signal(worker.pid, signal.SIGSTOP)
+                    worker.stopped_at = time.monotonic()
+                elif not stop and worker.stopped_at is not None:
+                    self._get_zygote().signal(worker.pid, signal.SIGCONT)
+                    worker.stopped_s += time.monotonic() - worker.stopped_at
+                    worker.stopped_at = None
 
     def _time_out(self, worker: _Worker) -> None:
         first, building = worker.given[0], worker.building
@@ -484,7 +507,7 @@ class Pool:
             return
         what = f"the verifier could not be loaded within {_STARTUP_S:g} s"
         if not building:
-            what = f"no verdict after {time.monotonic() - worker.since:.1f} s (the timeout is {first.timeout_s:g} s)"
+            what = f"no verdict after {self._elapsed_s(worker):.1f} s (the timeout is {first.timeout_s:g} s)"
         first.finish(Verdict.failed(what, "timeout"))
         worker.given.popleft()
         self._dismiss(worker)

@@ -73,6 +73,10 @@ class ZygoteProcess:
         status: int | None = self._ask({"kill": pid, "wait": wait})
         return status
 
+    def signal(self, pid: int, number: int) -> None:
+        """Sends a signal to a worker, if it has not ended."""
+        self._ask({"signal": pid, "number": number})
+
     def preload(self, modules: list[str]) -> None:
         """Imports modules, for the workers to be; what fails shows again, with its reason, in the worker."""
         self._ask({"preload": modules, "path": sys.path})

@@ -16,6 +16,7 @@ _MAX_CHARS = 2000  # of an answer or a reason
 
 BUILDING = "building"  # a verifier is imported and built: no completion's time
 BUILT = "built"
+IMPORTED = "imported"  # modules that a verifier imported when it ran
 BYE = "bye"  # the worker ends by its own will; what it was given and did not begin is undone
 
 

@@ -13,12 +13,13 @@ import os
 import resource
 import signal
 import socket
+import sys
 from typing import Any
 
 from ..registry import Verify, as_verify
 from ..verdict import Verdict, as_verdict
 from .spec import Spec
-from .wire import BUILDING, BUILT, BYE, frame, read_frame, shortened
+from .wire import BUILDING, BUILT, BYE, IMPORTED, frame, read_frame, shortened
 
 _PR_SET_PDEATHSIG = 1
 
@@ -66,6 +67,7 @@ def serve(connection: socket.socket, memory_mib: int) -> None:
     stream = connection.makefile("rb")
     specs: dict[int, Spec] = {}
     built: dict[int, Verify | str] = {}
+    modules = set(sys.modules)
     full_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + memory_mib * 512
     while True:
         try:
@@ -82,6 +84,10 @@ def serve(connection: socket.socket, memory_mib: int) -> None:
         verdict = _verify(built[number], completion, row)
         message = (task, verdict.value, shortened(verdict.answer), shortened(verdict.reason), verdict.failure)
         connection.sendall(frame(message))
+        if len(sys.modules) > len(modules):
+            fresh = [name for name in list(sys.modules) if name not in modules]
+            modules.update(fresh)
+            connection.sendall(frame((IMPORTED, fresh)))
         if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > full_kib:
             connection.sendall(frame((BYE,)))
             return

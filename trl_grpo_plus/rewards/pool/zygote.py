@@ -7,7 +7,8 @@ trainer is gone, killed or not, it kills its workers and ends.
 Requests (JSON, one packet each, answered by one packet):
 
     {"fork": memory_mib} with the worker's socket attached    -> its process id
-    {"kill": pid, "wait": true}                               -> its wait status
+    {"kill": process id, "wait": true}                        -> its wait status
+    {"signal": process id, "number": signal}                  -> nothing
     {"preload": modules, "path": sys.path}                    -> the errors, by module
 """
 
@@ -68,6 +69,10 @@ class Zygote:
     def _answer(self, request: dict[str, Any], fds: list[int]) -> Any:
         if "fork" in request:
             return self._fork(fds[0], request["fork"])
+        if "signal" in request:
+            if request["signal"] in self.alive:
+                os.kill(request["signal"], request["number"])
+            return None
         if "kill" in request:
             return self._end(request["kill"], request["wait"])
         sys.path[:] = request["path"]

@@ -1,0 +1,1 @@
+"""Rewards of another package."""
