@@ -116,7 +116,7 @@ def test_a_death_is_blamed_on_a_completion_only_when_it_happens_twice(pool, tmp_
 
 
 def test_the_zygote_is_replaced(pool):
-    os.kill(pool._zygote.process.pid, signal.SIGKILL)
+    os.kill(pool.zygote_pid, signal.SIGKILL)
     assert all(v.value == 1.0 for v in ask(pool, *["a"] * 50))
 
 
@@ -169,7 +169,7 @@ def test_what_a_verifier_imports_late_is_imported_once_for_all_workers(pool):
     for pid in pool.pids:
         os.kill(pid, signal.SIGKILL)
     (verdict,) = pool.run(spec, [("a", {})], TIMEOUT_S)
-    assert verdict.answer == str(pool._zygote.process.pid) != verdict.reason  # imported there, used in a fresh worker
+    assert verdict.answer == str(pool.zygote_pid) != verdict.reason  # imported there, used in a fresh worker
 
 
 def test_workers_see_no_gpu_and_no_trainer(pool):
@@ -196,7 +196,7 @@ if "linger" in sys.argv:
     threading.Thread(target=reward.function.verdicts, args=(["spin"] * 2, [{}] * 2), daemon=True).start()
     time.sleep(1)
 pool = default_runtime().pool
-print(pool._zygote.process.pid, *pool.pids, flush=True)
+print(pool.zygote_pid, *pool.pids, flush=True)
 if "linger" in sys.argv:
     time.sleep(60)
 """
@@ -229,7 +229,7 @@ def test_workers_die_with_the_trainer(tmp_path, number):
 
 def test_ctrl_c_reaches_the_trainer_only(pool):
     ask(pool, "a", "b")
-    for pid in [pool._zygote.process.pid, *pool.pids]:
+    for pid in [pool.zygote_pid, *pool.pids]:
         os.kill(pid, signal.SIGINT)
     assert all(v.value == 1.0 for v in ask(pool, *["a"] * 20))
 

@@ -1,6 +1,7 @@
 """Verdicts from worker processes: isolated, with a hard time limit for each completion, next to CUDA and threads.
 
-dispatcher  in the trainer: deals completions out, holds the clocks, replaces what dies      `Pool.run`
+pool        in the trainer, for any thread: completions and rows -> verdicts                 `Pool.run`
+dispatcher  in the trainer, a thread: deals completions out, holds the clocks, replaces what dies
 launch      in the trainer: starts the zygote, asks it to fork and to kill
 zygote      a clean process that imports the verifiers and forks workers
 worker      verifies completions one after the other
@@ -13,7 +14,7 @@ import atexit
 import os
 import threading
 
-from .dispatcher import Pool
+from .pool import Pool
 from .spec import CannotSend, Spec, source_digest, spec_of
 
 __all__ = ["CannotSend", "Pool", "Spec", "cores", "shared_pool", "source_digest", "spec_of"]

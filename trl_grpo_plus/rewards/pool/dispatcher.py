@@ -1,7 +1,6 @@
-"""The pool: completions to workers, verdicts back, and a hard limit on the time of each.
+"""The dispatcher: a thread of the trainer that deals completions out to workers and holds their clocks.
 
-`Pool.run` may be called from any thread, and from several at once: all completions of all rewards go through one queue
-to one set of workers. A thread of its own deals them out and holds the clocks:
+All completions of all rewards, from whatever thread, go through one queue to one set of workers:
 
 - A worker is given a few completions in advance, so that it does not wait for the pipe; it writes each verdict as soon
   as it has it, so that the clock of each completion is its own.
@@ -22,7 +21,6 @@ task; a hanging task holds its slot; and their `spawn` and `forkserver` run the 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import selectors
 import signal
 import socket
@@ -30,12 +28,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 from ..verdict import Verdict
 from .launch import ZygoteGone, ZygoteProcess, how_it_died
 from .spec import Spec
-from .wire import BUILDING, BUILT, BYE, IMPORTED, Frames, frame
+from .wire import BUILDING, BUILT, BYE, IMPORTED, frame
+from .work import Task, Worker
 
 # A completion that others wait behind is set aside after so many mean times of a verdict, in these bounds.
 _SLOW_MEANS, _SLOW_MIN_S, _SLOW_MAX_S = 6.0, 0.025, 0.25
@@ -50,184 +48,101 @@ _ZYGOTES = 3  # failures to start in a row before giving up
 _READ = 1 << 16
 
 
-class _Batch:
-    """One call of `run`: its verdicts, and the event that the caller waits for."""
-
-    def __init__(self, size: int) -> None:
-        self.verdicts: list[Verdict | None] = [None] * size
-        self.left = size
-        self.done = threading.Event()
-        self.cancelled = False
-
-
-class _Task:
-    """One completion of a batch."""
-
-    __slots__ = ("batch", "data", "deaths", "id", "index", "spec", "timeout_s")
-
-    def __init__(self, id: int, batch: _Batch, index: int, spec: int, data: bytes, timeout_s: float) -> None:
-        self.id, self.batch, self.index, self.spec, self.data, self.timeout_s = id, batch, index, spec, data, timeout_s
-        self.deaths = 0
-
-    def finish(self, verdict: Verdict) -> None:
-        if self.batch.verdicts[self.index] is None:
-            self.batch.verdicts[self.index] = verdict
-            self.batch.left -= 1
-            if self.batch.left == 0:
-                self.batch.done.set()
-
-
-class _Worker:
-    """The dispatcher's side of a worker: what it was given, and since when it is at the first of it."""
-
-    def __init__(self, pid: int, connection: socket.socket) -> None:
-        self.pid = pid
-        self.connection = connection
-        self.frames = Frames()
-        self.outgoing: deque[memoryview] = deque()
-        self.given: deque[_Task] = deque()
-        self.specs: set[int] = set()
-        self.since = 0.0  # monotonic time at which it began with given[0]
-        self.fresh = True  # it has given no verdict yet: its first one may be slow for no fault of the completion
-        self.building = False
-        self.writing = False  # the selector watches for room to write
-        self.aside = False  # it has only given[0], and ends with it
-        self.stopped_at: float | None = None  # monotonic time since when it is stopped
-        self.stopped_s = 0.0  # how long it was stopped before
-
-
-class Pool:
-    """A pool of worker processes with a hard time limit for each completion.
+class Dispatcher:
+    """The thread between those who ask for verdicts and the workers.
 
     Args:
-        workers: Worker processes that compute at the same time.
+        size: Workers that compute at the same time.
         memory_mib: Memory that each may take beyond what its imports take.
     """
 
-    def __init__(self, workers: int, memory_mib: int = 2048) -> None:
-        self.size = workers
+    def __init__(self, size: int, memory_mib: int) -> None:
+        self.size = size
         self.memory_mib = memory_mib
-        self._ids = itertools.count()
-        self._lock = threading.Lock()
-        self._incoming: deque[_Task] = deque()
-        self._queue: deque[_Task] = deque()
+        self.closed = False
+        self._lock = threading.Lock()  # over what other threads touch: the next five
+        self._incoming: deque[Task] = deque()
         self._specs: list[Spec] = []
         self._numbers: dict[int, int] = {}  # id(spec) -> its number
         self._unloaded: list[Spec] = []  # whose modules the zygote has not imported yet
-        self._lazy: dict[str, None] = {}  # modules that verifiers import when they run
-        self._proven: set[int] = set()  # verifiers that have given a verdict
-        self._never: set[str] = set()  # modules that ended a zygote: workers import them, and fail by themselves
-        self._workers: list[_Worker] = []
+        self._thread: threading.Thread | None = None
+        self._queue: deque[Task] = deque()
+        self._workers: list[Worker] = []
         self._zygote: ZygoteProcess | None = None
         self._failed_zygotes = 0
+        self._lazy: dict[str, None] = {}  # modules that verifiers import when they run
+        self._never: set[str] = set()  # modules that ended a zygote: workers import them, and fail by themselves
+        self._proven: set[int] = set()  # verifiers that have given a verdict
         self._mean_s = 0.0  # running mean of the time of a verdict
         self._held_up_s = 0.0  # what the completions set aside have cost the others, in the present rush
-        self._thread: threading.Thread | None = None
-        self._closed = False
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_read, selectors.EVENT_READ)
 
-    # The callers' side.
+    # For other threads.
 
-    def start(self, spec: Spec | None = None) -> None:
-        """Starts the pool's process in the background, so that the first batch finds it there.
+    def number(self, spec: Spec) -> int:
+        """Returns the number by which workers know a verifier."""
+        with self._lock:
+            if id(spec) not in self._numbers:
+                self._numbers[id(spec)] = len(self._specs)
+                self._specs.append(spec)
+                self._unloaded.append(spec)
+            return self._numbers[id(spec)]
 
-        Args:
-            spec: A verifier that is going to be used: its modules are imported.
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Takes completions in, and starts the thread with the first ones; each is finished sooner or later.
+
+        Raises:
+            RuntimeError: It is closed.
         """
         with self._lock:
-            if spec is not None:
-                self._number(spec)
-            self._ensure_thread()
-        self._wake()
-
-    def run(self, spec: Spec, items: Sequence[tuple[str, Any]], timeout_s: float) -> list[Verdict]:
-        """Returns the verdict on each (completion, row), in order.
-
-        Args:
-            spec: The verifier.
-            items: Completions as texts, and their rows.
-            timeout_s: Seconds that each of them may take.
-        """
-        if not items:
-            return []
-        batch = _Batch(len(items))
-        with self._lock:
-            number = self._number(spec)
-        tasks = []
-        for index, (completion, row) in enumerate(items):
-            id = next(self._ids)
-            try:
-                data = frame((number, id, completion, row))
-            except Exception as error:  # a column that cannot be pickled
-                data, problem = b"", f"its row cannot be sent to a worker: {type(error).__name__}: {error}"[:500]
-            task = _Task(id, batch, index, number, data, timeout_s)
-            if data:
-                tasks.append(task)
-            else:
-                task.finish(Verdict.failed(problem))
-        with self._lock:
-            if self._closed:
+            if self.closed:
                 raise RuntimeError("the pool of workers is closed")
             self._incoming.extend(tasks)
-            self._ensure_thread()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="reward-workers", daemon=True)
+                self._thread.start()
         self._wake()
-        try:
-            batch.done.wait()
-        finally:
-            batch.cancelled = True  # where the wait was interrupted
-        return [verdict for verdict in batch.verdicts if verdict is not None]
-
-    @property
-    def closed(self) -> bool:
-        """Whether it takes no completions any more."""
-        return self._closed
 
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
         return [worker.pid for worker in list(self._workers)]
 
+    @property
+    def zygote_pid(self) -> int | None:
+        """Process id of the zygote, if there is one."""
+        zygote = self._zygote
+        return None if zygote is None else zygote.process.pid
+
     def close(self) -> None:
-        """Ends all workers; completions that are under way get a verdict of failure."""
+        """Ends the thread and all workers; what is under way is finished as a failure."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             thread = self._thread
         self._wake()
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=10)
 
     def abandon(self) -> None:
-        """Lets go of everything without a word to the workers: for a fork of this process, whose pool it is not."""
-        self._closed = True
+        """Lets go of everything without a word to the workers: for a fork of this process."""
+        self.closed = True
         for end in (self._wake_read, self._wake_write, *(w.connection for w in self._workers)):
             end.close()
         if self._zygote is not None:
             self._zygote.control.close()
 
-    def _number(self, spec: Spec) -> int:
-        if id(spec) not in self._numbers:
-            self._numbers[id(spec)] = len(self._specs)
-            self._specs.append(spec)
-            self._unloaded.append(spec)
-        return self._numbers[id(spec)]
-
-    def _ensure_thread(self) -> None:
-        if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._loop, name="reward-workers", daemon=True)
-            self._thread.start()
-
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # closed, or so full that it wakes anyway
             self._wake_write.send(b"x")
 
-    # The dispatcher's thread.
+    # Its own thread.
 
     def _loop(self) -> None:
         try:
-            while not self._closed:
+            while not self.closed:
                 self._preload()
                 self._take_incoming()
                 self._deal()
@@ -246,7 +161,7 @@ class Pool:
             self._fail_all(f"the pool of workers broke: {type(error).__name__}: {error}")
             raise
         finally:
-            self._closed = True
+            self.closed = True
             self._fail_all("the pool of workers was closed")
             for worker in list(self._workers):
                 self._forget(worker)
@@ -306,21 +221,21 @@ class Pool:
                     share -= 1
             self._write(worker)
 
-    def _give(self, worker: _Worker, task: _Task) -> None:
+    def _give(self, worker: Worker, task: Task) -> None:
         if task.spec not in worker.specs:
             worker.specs.add(task.spec)
             worker.outgoing.append(memoryview(frame(("spec", task.spec, self._specs[task.spec], None))))
         worker.given.append(task)
         worker.outgoing.append(memoryview(task.data))
 
-    def _fork(self) -> _Worker | None:
+    def _fork(self) -> Worker | None:
         try:
             pid, connection = self._get_zygote().fork(self.memory_mib)
         except ZygoteGone as error:
             self._lose_zygote(str(error))
             return None
         self._failed_zygotes = 0  # it works
-        worker = _Worker(pid, connection)
+        worker = Worker(pid, connection)
         self._workers.append(worker)
         self._selector.register(connection, selectors.EVENT_READ, worker)
         return worker
@@ -346,7 +261,7 @@ class Pool:
             task.finish(Verdict.failed(reason, "crash"))
         self._queue.clear()
 
-    def _write(self, worker: _Worker) -> None:
+    def _write(self, worker: Worker) -> None:
         try:
             while worker.outgoing:
                 sent = worker.connection.send(worker.outgoing[0])
@@ -363,7 +278,7 @@ class Pool:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.writing else 0)
             self._selector.modify(worker.connection, events, worker)
 
-    def _read(self, worker: _Worker) -> None:
+    def _read(self, worker: Worker) -> None:
         """Takes in what a worker says: verdicts, marks, or its end."""
         if worker not in self._workers:
             return  # dismissed by an event before this one
@@ -397,10 +312,10 @@ class Pool:
                 if worker.aside:
                     self._dismiss(worker)  # it cannot get its priority back
                     return
-        if ended:
+        if ended and worker in self._workers:
             self._bury(worker)
 
-    def _bury(self, worker: _Worker) -> None:
+    def _bury(self, worker: Worker) -> None:
         """A worker has died: its first completion is tried once more, the others have not begun."""
         status = None
         with contextlib.suppress(ZygoteGone):
@@ -414,14 +329,16 @@ class Pool:
         self._queue.extendleft(reversed(worker.given))
         self._forget(worker)
 
-    def _dismiss(self, worker: _Worker) -> None:
+    def _dismiss(self, worker: Worker) -> None:
         """Ends a worker; what it was given goes back to the queue."""
         self._queue.extendleft(reversed(worker.given))
         with contextlib.suppress(ZygoteGone):
             self._get_zygote().kill(worker.pid)
         self._forget(worker)
 
-    def _forget(self, worker: _Worker) -> None:
+    def _forget(self, worker: Worker) -> None:
+        if worker not in self._workers:
+            return
         self._workers.remove(worker)
         worker.given.clear()
         self._selector.unregister(worker.connection)
@@ -429,20 +346,16 @@ class Pool:
 
     # Clocks.
 
-    def _elapsed_s(self, worker: _Worker) -> float:
-        """Returns the time that counts for the completion that a worker is at."""
-        return (worker.stopped_at or time.monotonic()) - worker.since - worker.stopped_s
-
     def _aside(self) -> int:
         return sum(worker.aside for worker in self._workers)
 
-    def _limit_s(self, worker: _Worker) -> float:
+    def _limit_s(self, worker: Worker) -> float:
         if worker.building:
             return _STARTUP_S
         timeout_s = worker.given[0].timeout_s
         return timeout_s - min(self._held_up_s, _MAX_CREDIT * timeout_s) if worker.aside else timeout_s
 
-    def _slow_s(self, worker: _Worker) -> float:
+    def _slow_s(self, worker: Worker) -> float:
         if worker.fresh:  # what it imports may take long; a verifier that has not run at all may be at that for sure
             return _SLOW_FIRST_S if worker.given[0].spec in self._proven else worker.given[0].timeout_s
         return min(max(_SLOW_MEANS * self._mean_s, _SLOW_MIN_S), _SLOW_MAX_S)
@@ -454,11 +367,11 @@ class Pool:
             self._held_up_s = 0.0
             return 0.05 if self._queue else None  # a queue without workers: the zygote is started anew
         going = [worker for worker in busy if worker.stopped_at is None]
-        waits = [self._limit_s(worker) - self._elapsed_s(worker) for worker in going]
-        waits += [self._slow_s(worker) - self._elapsed_s(worker) for worker in going if self._holds_up(worker)]
+        waits = [self._limit_s(worker) - worker.elapsed_s() for worker in going]
+        waits += [self._slow_s(worker) - worker.elapsed_s() for worker in going if self._holds_up(worker)]
         return max(min(waits, default=1.0), 0.0) + 0.001
 
-    def _holds_up(self, worker: _Worker) -> bool:
+    def _holds_up(self, worker: Worker) -> bool:
         """Returns whether others wait behind the completion that a worker is at, and it can be set aside."""
         waiting = len(worker.given) > 1 or bool(self._queue)
         return waiting and not worker.aside and not worker.building and self._aside() < _ASIDE
@@ -467,21 +380,21 @@ class Pool:
         for worker in list(self._workers):
             if not worker.given:
                 continue
-            if self._holds_up(worker) and self._elapsed_s(worker) > self._slow_s(worker):
+            if self._holds_up(worker) and worker.elapsed_s() > self._slow_s(worker):
                 first = worker.given[0]
                 self._read(worker)  # a verdict may have come while this thread waited for its turn
                 if worker in self._workers and worker.given and worker.given[0] is first:
                     self._set_aside(worker)
-            if worker in self._workers and worker.given and self._elapsed_s(worker) > self._limit_s(worker):
+            if worker in self._workers and worker.given and worker.elapsed_s() > self._limit_s(worker):
                 self._time_out(worker)
 
-    def _set_aside(self, worker: _Worker) -> None:
+    def _set_aside(self, worker: Worker) -> None:
         """Leaves a worker alone with what it is at; it ends with it, since it may go on with what was taken back."""
         first = worker.given.popleft()
         self._queue.extendleft(reversed(worker.given))
         worker.given = deque([first])
         worker.aside = True
-        self._held_up_s += self._elapsed_s(worker) / self.size
+        self._held_up_s += worker.elapsed_s() / self.size
 
     def _stop_and_go(self) -> None:
         """Stops those set aside while others wait for their first run, and lets them go on when none does.
@@ -499,7 +412,7 @@ class Pool:
                     worker.stopped_s += time.monotonic() - worker.stopped_at
                     worker.stopped_at = None
 
-    def _time_out(self, worker: _Worker) -> None:
+    def _time_out(self, worker: Worker) -> None:
         first, building = worker.given[0], worker.building
         self._read(worker)
         still = worker in self._workers and worker.given and worker.given[0] is first
@@ -507,7 +420,7 @@ class Pool:
             return
         what = f"the verifier could not be loaded within {_STARTUP_S:g} s"
         if not building:
-            what = f"no verdict after {self._elapsed_s(worker):.1f} s (the timeout is {first.timeout_s:g} s)"
+            what = f"no verdict after {worker.elapsed_s():.1f} s (the timeout is {first.timeout_s:g} s)"
         first.finish(Verdict.failed(what, "timeout"))
         worker.given.popleft()
         self._dismiss(worker)
