@@ -6,9 +6,9 @@ All completions of all rewards, from whatever thread, go through one queue to on
   as it has it, so that the clock of each completion is its own.
 - A completion that takes long while others wait behind it is set aside: its worker is stopped, clock and all, what
   it had been given in advance goes back to the queue, and a fresh worker (a fork of milliseconds) takes its place.
-  When no completion waits for its first run any more, those set aside go on, all at the same time: so many hanging
-  completions cost one timeout together, not one each. What one cost the others until it was set aside is taken off
-  its time.
+  When no completion waits for its first run any more, or after a little while (a verifier's own alarms go on
+  ringing), those set aside go on, all at the same time: so many hanging completions cost one timeout together, not
+  one each. What one cost the others until it was set aside is taken off its time.
 - At its timeout a completion's worker is killed.
 - What a verifier imports when it first runs is imported for the workers to come as well, before any clock runs.
 - A worker that dies costs nothing that it had finished or not begun. What it was at is tried once more, since the
@@ -40,6 +40,7 @@ _SLOW_MEANS, _SLOW_MIN_S, _SLOW_MAX_S = 6.0, 0.025, 0.25
 _SLOW_FIRST_S = 1.0  # for the first completion of a worker, which may still have to import something
 _MEAN_WEIGHT = 0.05  # of the newest verdict in the running mean
 _MAX_CREDIT = 0.2  # of a timeout, taken off for what those set aside have cost the others
+_STOPPED_S = 2.0  # that a completion set aside stands still, at most
 _ASIDE = 32  # completions set aside at a time, at most
 _IN_ADVANCE = 16  # completions given to a worker in one go, at most
 _STARTUP_S = 120.0  # to import and build a verifier in a worker
@@ -368,6 +369,7 @@ class Dispatcher:
             return 0.05 if self._queue else None  # a queue without workers: the zygote is started anew
         going = [worker for worker in busy if worker.stopped_at is None]
         waits = [self._limit_s(worker) - worker.elapsed_s() for worker in going]
+        waits += [_STOPPED_S - worker.stood_still_s() for worker in busy if worker.stopped_at is not None]
         waits += [self._slow_s(worker) - worker.elapsed_s() for worker in going if self._holds_up(worker)]
         return max(min(waits, default=1.0), 0.0) + 0.001
 
@@ -399,10 +401,11 @@ class Dispatcher:
     def _stop_and_go(self) -> None:
         """Stops those set aside while others wait for their first run, and lets them go on when none does.
 
-        They go on too when no more can be set aside.
+        They go on too when no more can be set aside, and when they have stood still for long enough.
         """
-        stop = bool(self._queue) and self._aside() < _ASIDE
+        waiting = bool(self._queue) and self._aside() < _ASIDE
         for worker in [worker for worker in self._workers if worker.aside]:
+            stop = waiting and worker.stood_still_s() < _STOPPED_S
             with contextlib.suppress(ZygoteGone):
                 if stop and worker.stopped_at is None:
                     self._get_zygote().signal(worker.pid, signal.SIGSTOP)

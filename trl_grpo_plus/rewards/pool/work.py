@@ -63,4 +63,8 @@ class Worker:
 
     def elapsed_s(self) -> float:
         """Returns the time that counts for the completion that it is at."""
-        return (self.stopped_at or time.monotonic()) - self.since - self.stopped_s
+        return time.monotonic() - self.since - self.stood_still_s()
+
+    def stood_still_s(self) -> float:
+        """Returns for how long it was stopped since it was set aside."""
+        return self.stopped_s + (0.0 if self.stopped_at is None else time.monotonic() - self.stopped_at)
