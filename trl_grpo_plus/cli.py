@@ -12,6 +12,7 @@ from rich.markup import escape
 from . import __version__
 from .errors import UserError
 from .evaluation.cli import SeveralValues, eval_command
+from .memory.cli import register as register_memory
 from .rewards.cli import app as rewards_app
 
 app = typer.Typer(
@@ -71,6 +72,9 @@ def quickstart_command(
     digits = 2 if style == "mixed" else 3
     settings = QuickstartSettings(seed=seed, style=chosen, digits=digits, control=control, lora=lora)
     show(settings, output_dir, Console())
+
+
+register_memory(app)
 
 
 @app.command("version")
