@@ -16,6 +16,7 @@ from rich.table import Table
 
 from . import __version__
 from .ppo_config import PPOConfig
+from .prompts import Overlap
 from .recipe import Recipe
 from .rewards import Weighted
 
@@ -62,7 +63,13 @@ def _millions(count: int) -> str:
 
 
 def print_header(
-    console: Console, recipe: Recipe, trainer: Any, rewards: Sequence[Weighted], rows: int, held_out: int | None
+    console: Console,
+    recipe: Recipe,
+    trainer: Any,
+    rewards: Sequence[Weighted],
+    rows: int,
+    held_out: int | None,
+    overlap: Overlap | None = None,
 ) -> None:
     """Prints what is about to run: model, parameters trained, batch arithmetic, rewards, data, destination."""
     args = trainer.args
@@ -88,6 +95,8 @@ def print_header(
     row("prompts", f"{rows:,} from {recipe.prompts.source}")
     if held_out and recipe.eval_prompts:
         row("held out", f"{held_out:,} from {recipe.eval_prompts.source}, split {recipe.eval_prompts.split}")
+        if overlap is not None and overlap.problems:
+            row("overlap", f"{overlap.describe()}: their score measures memory")
     if isinstance(args, PPOConfig):
         weights = sum(p.numel() for p in trainer.critic_module.trained.values())
         row("critic", f"{args.critic}, trains {_millions(weights)}, learning rate {args.critic_learning_rate:g}")

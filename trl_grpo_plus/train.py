@@ -18,7 +18,7 @@ from . import report
 from .callbacks import MetricsFile, ProgressDisplay, StopOnSignal
 from .errors import UserError
 from .ppo_config import PPOConfig
-from .prompts import load_prompts
+from .prompts import find_overlap, load_problems, load_prompts
 from .recipe import Recipe, dump_recipe
 from .resume import last_whole_checkpoint
 from .rewards import build_rewards, check_columns
@@ -50,6 +50,7 @@ def train(recipe: Recipe, console: Console, resume: str | None = None, overwrite
         held_out = load_prompts(recipe.eval_prompts, tokenizer)
         check_columns(rewards, held_out.column_names, f"eval_prompts.source {recipe.eval_prompts.source}")
         _check_eval_batch(recipe)
+    overlap = find_overlap(load_problems(recipe.prompts), load_problems(recipe.eval_prompts)) if held_out else None
     trainer = build_trainer(recipe, prompts, held_out, tokenizer)
     write_recipe(recipe)
 
@@ -58,7 +59,7 @@ def train(recipe: Recipe, console: Console, resume: str | None = None, overwrite
     stop = StopOnSignal(lambda message: console.print(f"[yellow]{message}[/yellow]"))
     for callback in (MetricsFile(output / "metrics.jsonl"), display, stop):
         trainer.add_callback(callback)
-    report.print_header(console, recipe, trainer, rewards, len(prompts), held_out and len(held_out))
+    report.print_header(console, recipe, trainer, rewards, len(prompts), held_out and len(held_out), overlap)
     started = time.perf_counter()
     before = measure_before(trainer, output, checkpoint) if held_out is not None else None
     try:

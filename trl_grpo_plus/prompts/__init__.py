@@ -9,7 +9,17 @@ A list of such mixes them; `reward: <name>` in each says which of the recipe's r
 """
 
 from .demonstrations import load_demonstrations, load_preferences
-from .loaders import load_prompts
+from .loaders import load_problems, load_prompts
+from .overlap import Overlap, find_overlap
 from .spec import TEMPLATES, PromptSpec
 
-__all__ = ["TEMPLATES", "PromptSpec", "load_demonstrations", "load_preferences", "load_prompts"]
+__all__ = [
+    "TEMPLATES",
+    "Overlap",
+    "PromptSpec",
+    "find_overlap",
+    "load_demonstrations",
+    "load_preferences",
+    "load_problems",
+    "load_prompts",
+]

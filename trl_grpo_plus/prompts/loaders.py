@@ -9,12 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, concatenate_datasets, load_dataset
+import yaml
+from datasets import Dataset, concatenate_datasets, load_dataset, load_from_disk
 
 from ..errors import UserError, did_you_mean
 from .spec import PromptSpec
 
 _FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+_PACKED = ".gz"  # `.jsonl.gz` and the like are read as well
+# Configurations of Hub datasets that have several, where the recipe names none.
+_HUB_NAMES = {"openai/gsm8k": "main", "gsm8k": "main"}
+# Sources whose columns have a meaning of their own: where these columns are all there, ours come from these.
+_LAYOUTS: tuple[tuple[frozenset[str], dict[str, str]], ...] = (
+    (frozenset({"prompt", "test", "entry_point"}), {"answer": "test"}),  # HumanEval: the answer is judged by its tests
+    (frozenset({"text", "test_list"}), {"prompt": "text", "answer": "test_list"}),  # MBPP
+)
 _USUAL = {
     "prompt": ("prompt", "question", "problem", "query", "instruction"),
     "answer": ("answer", "solution", "final_answer", "target", "label"),
@@ -45,6 +54,17 @@ def load_prompts(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
         return Dataset.from_dict({"prompt": prompts})
     # Not `map`, which would force the messages into the type of the source's column.
     return rows.remove_columns("prompt").add_column("prompt", prompts)
+
+
+def load_problems(spec: PromptSpec) -> list[Any]:
+    """Returns the problems as their source has them, before a template is put around them: what overlaps, or not.
+
+    Raises:
+        UserError: As `load_prompts`.
+    """
+    if spec.parts:
+        return [problem for part in spec.parts for problem in load_problems(part)]
+    return list(_map_columns(read_rows(spec), spec)["prompt"])
 
 
 def read_rows(spec: PromptSpec) -> Dataset:
@@ -103,26 +123,30 @@ def _source_rows(spec: PromptSpec) -> Dataset:
     if spec.source.startswith("reasoning_gym:"):
         from .reasoning_gym import reasoning_gym_rows
 
+        name, _, arguments = spec.source.partition(":")[2].partition(":")
         return reasoning_gym_rows(
-            spec.source.partition(":")[2],
+            name,
             split=spec.split,
             size=spec.size or _PROCEDURAL_SIZE,
             seed=spec.seed,
-            options=spec.options,
+            options={**_arguments(arguments), **spec.options},
         )
     if spec.options:
         raise UserError(f"prompts.options is for procedural tasks; the source {spec.source} takes none")
     path = Path(spec.source)
+    if (path / "dataset_info.json").exists() or (path / "dataset_dict.json").exists():
+        return _saved_rows(path, spec.split)
     if path.is_dir():
         path = _split_file(path, spec.split)
-    if path.suffix in _FORMATS:
+    suffix = _suffix(path)
+    if suffix in _FORMATS:
         if not path.is_file():
             raise UserError(f"prompts.source: no such file: {path}")
         try:
-            return load_dataset(_FORMATS[path.suffix], data_files=str(path), split="train")
+            return load_dataset(_FORMATS[suffix], data_files=str(path), split="train")
         except Exception as error:  # `datasets` raises errors of many kinds for files it cannot read
             cause = error.__cause__ or error
-            raise UserError(f"prompts.source: {path} cannot be read as {path.suffix[1:]}: {cause}") from error
+            raise UserError(f"prompts.source: {path} cannot be read as {suffix[1:]}: {cause}") from error
     if path.exists():
         raise UserError(f"prompts.source: {path} is none of {', '.join(_FORMATS)}")
     return _hub_rows(spec)
@@ -140,10 +164,41 @@ def _arithmetic_rows(spec: PromptSpec) -> Dataset:
     return rows.remove_columns("prompt").add_column("prompt", texts)
 
 
+def _arguments(text: str) -> dict[str, Any]:
+    """Returns the options in `min_terms=2,max_terms=3`, each value read as YAML.
+
+    Raises:
+        UserError: A part has another form.
+    """
+    found = {}
+    for part in text.split(",") if text else ():
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise UserError(
+                f"prompts.source: write a task's arguments as reasoning_gym:<name>:<key>=<value>,..., found `{part}`"
+            )
+        found[key.strip()] = yaml.safe_load(value)
+    return found
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.stem).suffix if path.suffix == _PACKED else path.suffix
+
+
+def _saved_rows(directory: Path, split: str) -> Dataset:
+    """Returns the rows of what `datasets` saved with `save_to_disk`."""
+    saved = load_from_disk(str(directory))
+    if isinstance(saved, Dataset):
+        return saved
+    if split not in saved:
+        raise UserError(f"prompts.split: no split `{split}` in {directory}; it holds {', '.join(saved)}")
+    return saved[split]
+
+
 def _split_file(directory: Path, split: str) -> Path:
-    files = sorted(p for p in directory.iterdir() if p.suffix in _FORMATS)
+    files = sorted(p for p in directory.iterdir() if _suffix(p) in _FORMATS)
     for file in files:
-        if file.stem == split:
+        if file.name.removesuffix(_PACKED).removesuffix(_suffix(file)) == split:
             return file
     found = ", ".join(file.name for file in files) or f"no {'/'.join(_FORMATS)} file"
     raise UserError(f"prompts.split: no file for the split `{split}` in {directory}; it holds {found}")
@@ -151,7 +206,7 @@ def _split_file(directory: Path, split: str) -> Path:
 
 def _hub_rows(spec: PromptSpec) -> Dataset:
     try:
-        rows = load_dataset(spec.source, name=spec.name, split=spec.split)
+        rows = load_dataset(spec.source, name=spec.name or _HUB_NAMES.get(spec.source), split=spec.split)
     except Exception as error:  # the Hub's client raises many kinds: no network, no such dataset, split or name
         raise UserError(
             f"prompts.source: {spec.source} is no file, no directory and no procedural task (arithmetic, "
@@ -162,8 +217,9 @@ def _hub_rows(spec: PromptSpec) -> Dataset:
 
 
 def _map_columns(rows: Dataset, spec: PromptSpec) -> Dataset:
+    layout = next((ours for columns, ours in _LAYOUTS if columns <= set(rows.column_names)), {})
     for ours, usual in _USUAL.items():
-        theirs = spec.columns.get(ours)
+        theirs = spec.columns.get(ours, layout.get(ours))
         if theirs is None:
             theirs = next((name for name in usual if name in rows.column_names), None)
             if theirs is None and ours == "answer":

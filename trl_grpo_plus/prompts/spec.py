@@ -23,6 +23,10 @@ TEMPLATES: dict[str, str] = {
         "<answer> and </answer>."
     ),
     "boxed": "{prompt}\n\nPlease reason step by step, and put your final answer within \\boxed{}.",
+    "python": (
+        "Complete the following Python function. Answer with the whole function in one ```python block.\n\n"
+        "```python\n{prompt}\n```"
+    ),
     "gsm8k": "{prompt}\n\nThink step by step. End with the final number on a line of its own: #### <number>",
 }
 
@@ -32,8 +36,9 @@ class PromptSpec:
     """Where prompts come from and how they are put to the model.
 
     Args:
-        source: `arithmetic`; `reasoning_gym:<name>`; a `.jsonl`, `.json`, `.csv` or `.parquet` file; a directory
-            with a file per split (`train.jsonl`, `test.jsonl`); else the id of a dataset on the Hub.
+        source: `arithmetic`; `reasoning_gym:<name>`, or `reasoning_gym:<name>:<key>=<value>,...`; a `.jsonl`, `.json`,
+            `.csv` or `.parquet` file, packed by gzip or not; a directory with a file per split (`train.jsonl`,
+            `test.jsonl`), or one that `datasets` saved; else the id of a dataset on the Hub.
         name: Configuration of a Hub dataset (`main` for `openai/gsm8k`).
         split: Split of the source; procedural tasks know `train`, `validation` and `test`, disjoint by content.
         columns: Our column -> the source's, for `COLUMNS`; all of the source's columns stay as well.
