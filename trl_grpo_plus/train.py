@@ -45,12 +45,12 @@ def train(recipe: Recipe, console: Console, resume: str | None = None, overwrite
     tokenizer = load_tokenizer(recipe)
     prompts = load_prompts(recipe.prompts, tokenizer)
     check_columns(rewards, prompts.column_names, f"prompts.source {recipe.prompts.source}")
-    held_out = None
+    held_out = overlap = None
     if recipe.eval_prompts is not None:
         held_out = load_prompts(recipe.eval_prompts, tokenizer)
+        overlap = find_overlap(load_problems(recipe.prompts), load_problems(recipe.eval_prompts))
         check_columns(rewards, held_out.column_names, f"eval_prompts.source {recipe.eval_prompts.source}")
         _check_eval_batch(recipe)
-    overlap = find_overlap(load_problems(recipe.prompts), load_problems(recipe.eval_prompts)) if held_out else None
     trainer = build_trainer(recipe, prompts, held_out, tokenizer)
     write_recipe(recipe)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UserError
-from ..rewards import RewardFunction, Verdict, Weighted, build_rewards, entries
+from ..rewards import Reward, Verdict, Weighted, build_rewards, entries
 from ..rewards.registry import same_text
 from .sampling import Sample
 
@@ -127,7 +127,7 @@ def _verdicts(reward: Weighted, samples: Sequence[Sample], rows: Sequence[Mappin
     """Returns the verdict of one reward on each sample."""
     columns = [{**rows[s.problem], "completion_ids": list(s.ids)} for s in samples]
     function: Any = reward.function
-    if isinstance(function, RewardFunction):
+    if isinstance(function, Reward):
         return function.verdicts([s.text for s in samples], columns)
     # A function in TRL's form: lists in, numbers out; completions are messages where the prompts are.
     prompts = [row["prompt"] for row in columns]
@@ -177,7 +177,7 @@ def _classes(samples: Sequence[Sample], decided: Sequence[tuple[Weighted | None,
 
 def _same(judge: Weighted) -> Callable[[str, str], bool]:
     function: Any = judge.function
-    own = function.same if isinstance(function, RewardFunction) else same_text
+    own = function.same if isinstance(function, Reward) else same_text
 
     def same(a: str, b: str) -> bool:
         try:
