@@ -14,6 +14,7 @@ from .errors import UserError
 from .evaluation.cli import SeveralValues, eval_command
 from .memory.cli import register as register_memory
 from .rewards.cli import app as rewards_app
+from .rewards.sandbox.cli import app as sandbox_app
 
 app = typer.Typer(
     name="grpo-plus",
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 
 app.add_typer(rewards_app, name="rewards")
+app.add_typer(sandbox_app)
 
 _OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 

@@ -8,6 +8,7 @@ rewards:                                    # in a recipe
 """
 
 from . import (  # noqa: F401  (importing registers them)
+    code,
     exact_match,
     gsm8k,
     json_schema,

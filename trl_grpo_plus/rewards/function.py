@@ -130,6 +130,10 @@ class Reward:
         """Returns the verdict on one completion (a string or messages)."""
         return self.score([completion], [row]).verdicts[0]
 
+    def standing_metrics(self) -> dict[str, float]:
+        """Returns what verifiers say of themselves in every step, by their `metrics()` where they have it."""
+        return {key: value for part in self.parts() for key, value in part.standing_metrics().items()}
+
     def to(self, device: Any) -> None:
         """Moves what computes on a device there."""
         for part in self.parts():
@@ -179,7 +183,7 @@ class Reward:
             log_extra(f"{self.__name__}_answer", [v.answer for v in scored.verdicts])
             log_extra(f"{self.__name__}_reason", [v.reason for v in scored.verdicts])
         if log_metric is not None:
-            for key, value in scored.metrics().items():
+            for key, value in {**scored.metrics(), **self.standing_metrics()}.items():
                 log_metric(f"rewards/{self.__name__}/{key}", value)
         self.check_failures(scored, completions)
         return [verdict.value for verdict in scored.verdicts]
@@ -300,6 +304,10 @@ class RewardFunction(Reward):
     def waits(self) -> bool:
         """Whether it waits for workers or for something outside, and not for this process."""
         return self.runs in ("pool", "thread")
+
+    def standing_metrics(self) -> dict[str, float]:
+        """Returns what the verifier says of itself."""
+        return dict(self._made.metrics()) if hasattr(self._made, "metrics") else {}
 
     def to(self, device: Any) -> None:
         """Moves the verifier to a device, where it has one."""

@@ -1,0 +1,155 @@
+"""The `code` reward: extraction, forms of tests, and real inputs on which graders failed."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.rewards.sandbox.conftest import start
+from trl_grpo_plus.errors import UserError
+from trl_grpo_plus.rewards import build_rewards
+
+DATA = Path(__file__).parents[1] / "data"
+ADD = "def add(a, b):\n    return a + b"
+TESTS = ["assert add(2, 3) == 5", "assert add(-1, 1) == 0"]
+
+
+def cases():
+    for line in (DATA / "reward_cases.jsonl").read_text().splitlines():
+        case = json.loads(line)
+        if case["kind"] == "code" and not case.get("ambiguous"):
+            yield pytest.param(case, id=case["id"])
+
+
+def verdict(completion, answer=TESTS, prompt="p", row=(), **options):
+    function = build_rewards([{"code": options}])[0].function
+    return function.verdict(completion, {"prompt": prompt, "answer": answer, **dict(row)})
+
+
+@pytest.mark.parametrize("case", cases())
+def test_the_corpus(case):
+    began = time.monotonic()
+    options = {"cpu_s": min(2.0, case["timeout_s"])} if "timeout" in case["tags"] or case.get("danger") else {}
+    found = verdict(case["completion"], case["gold"], case.get("prompt"), **options)
+    expected = case["expected"]
+    if isinstance(expected, (int, float)):
+        assert found.value == expected, (case["why"], found)
+    else:
+        assert found.value in (None, 0.0), (case["why"], found)
+    assert time.monotonic() - began < case.get("must_return_within_s", 60)
+
+
+FORMS = [
+    TESTS,
+    "\n".join(TESTS),
+    json.dumps(TESTS),
+    {"mode": "assert", "tests": TESTS},
+    {
+        "tests": "def check(candidate):\n    assert candidate(2, 3) == 5\n    assert candidate(-1, 1) == 0",
+        "entry_point": "add",
+    },
+    {"inputs": [[2, 3], [-1, 1]], "outputs": [5, 0], "fn_name": "add"},
+    json.dumps({"inputs": [[2, 3], [-1, 1]], "outputs": [[5], [0]], "fn_name": "add"}),
+]
+SCRIPT = "print(sum(map(int, input().split())))"
+SCRIPT_FORMS = [
+    [{"input": "1 2\n", "output": "3\n"}],
+    [["1 2", "3"]],
+    {"mode": "stdio", "tests": [{"input": "1 2\n", "output": "3\n"}]},
+    {"inputs": ["1 2\n"], "outputs": ["3\n"]},
+    {"input": "1 2", "output": "3"},
+    json.dumps({"inputs": [["1 2"]], "outputs": [["3"]]}),
+]
+
+
+@pytest.mark.parametrize("answer", FORMS, ids=range(len(FORMS)))
+def test_forms_of_tests(answer):
+    assert verdict(f"```python\n{ADD}\n```", answer).value == 1.0
+    assert verdict(f"```python\n{ADD.replace('+', '-')}\n```", answer).value == 0.0
+
+
+@pytest.mark.parametrize("answer", SCRIPT_FORMS, ids=range(len(SCRIPT_FORMS)))
+def test_forms_of_cases(answer):
+    assert verdict(f"```python\n{SCRIPT}\n```", answer).value == 1.0
+    assert verdict(f"```python\n{SCRIPT} + 1\n```", answer).value == 0.0
+
+
+@pytest.mark.parametrize(
+    "answer", [None, "", [], {}, "[]", {"tests": []}, {"inputs": [], "outputs": []}, "72", {"x": 1}, [1], 5]
+)
+def test_a_row_without_tests_is_not_scored(answer):
+    found = verdict(f"```python\n{ADD}\n```", answer)
+    assert found.value is None and found.failure is None and found.reason
+
+
+def test_setup_and_entry_point_of_the_row():
+    row = {"test_setup_code": "base = 3", "test_imports": ["import math"]}
+    assert verdict(ADD, ["assert add(base, math.floor(2.5)) == 5"], row=row).value == 1.0
+    assert (
+        verdict(ADD, "def check(candidate):\n    assert candidate(1, 1) == 2", row={"entry_point": "add"}).value == 1.0
+    )
+    open_check = "def check(candidate):\n    assert candidate(1, 1) == 2"
+    assert verdict(ADD, open_check).value is None
+    assert verdict(ADD, open_check, prompt="def add(a, b):\n").value == 1.0
+
+
+def test_partial_credit():
+    half = "def add(a, b):\n    return 5"
+    assert verdict(half).value == 0.0
+    assert verdict(half, credit="fraction").value == 0.5
+    assert verdict(half, "x = 1\n" + "\n".join(TESTS), credit="fraction").value == 0.5
+    cases = [["1 2", "3"], ["2 2", "4"], ["3 0", "3"]]
+    assert verdict("print(3)", cases, credit="fraction").value == pytest.approx(2 / 3)
+    assert verdict("print(3)", cases).value == 0.0
+
+
+def test_options_that_cannot_work():
+    for options, message in [
+        ({"credit": "half"}, "credit"),
+        ({"cpu_s": 0}, "cpu_s must be a positive number"),
+        ({"memory_mib": 10}, "memory_mib must be at least 64"),
+        ({"level": "rlimits", "min_level": "landlock"}, "weaker than min_level"),
+        ({"level": "docker"}, "unknown level `docker`"),
+        ({"level": "external"}, "`runner` and level `external` go together"),
+        ({"tolerance": -1}, "tolerance must be in"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            build_rewards([{"code": options}])
+
+
+def test_the_level_is_a_metric():
+    logged = {}
+    function = build_rewards(["code"])[0].function
+    values = function(["p"], [ADD], answer=[TESTS], log_metric=lambda key, value: logged.update({key: value}))
+    assert values == [1.0] and logged["rewards/code/unscored"] == 0.0
+    strongest = next(
+        rank for level, rank in (("namespaces", 4.0), ("landlock", 3.0)) if not isinstance(start(level), str)
+    )
+    assert logged["rewards/code/sandbox_level"] == strongest
+
+
+def run_outside(source, stdin, cpu_s, memory_mib):
+    """A runner of the user's own, as level `external` takes it."""
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", source], input=stdin, capture_output=True, text=True, timeout=60
+    )
+    return done.stdout, done.returncode
+
+
+def fail_outside(source, stdin, cpu_s, memory_mib):
+    raise ConnectionError("no route to the sandbox")
+
+
+def test_an_external_runner():
+    options = {"level": "external", "runner": "tests.rewards.test_code:run_outside"}
+    assert verdict(ADD, **options).value == 1.0
+    assert verdict("print('x')\n" + ADD.replace("+", "-"), **options).value == 0.0
+    assert verdict("import os\nos.write(1, b'[1,5]')\n" + ADD.replace("+", "-"), **options).value == 0.0
+    assert verdict(SCRIPT, [["1 2", "3"]], **options).value == 1.0
+    assert verdict(ADD, ["x = add(2, 3)", "assert x == 5"], **options).value is None
+    failed = verdict(ADD, level="external", runner="tests.rewards.test_code:fail_outside")
+    assert failed.value is None and failed.failure == "error" and "no route" in failed.reason

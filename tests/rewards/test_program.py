@@ -1,0 +1,132 @@
+"""Which program a completion states."""
+
+# ruff: noqa: E501  (completions as texts)
+
+import pytest
+
+from trl_grpo_plus.rewards.program import extract, prompt_code
+
+F = "def f(x):\n    return x + 1"
+BAD = "def f(x):\n    return x"
+USE = "print(f(1))"
+
+STATED = [
+    (F, F),
+    (f"```python\n{F}\n```", F),
+    (f"```py\n{F}\n```\nIt adds one.", F),
+    (f"```Python3\n{F}\n```", F),
+    (f"```\n{F}\n```", F),
+    (f"~~~\n{F}\n~~~", F),
+    (f"````python\n{F}\n````", F),
+    (f"```python title=\"f.py\"\n{F}\n```", F),
+    (f"``` python\n{F}\n```", F),
+    (f"```{{.python}}\n{F}\n```", F),
+    (f"```python\n{F}", F),
+    (f"{F}\n```", F),
+    (f"{F}\n```\nThis adds one.", F),
+    (f"```python\n{F}\n```\nUse it:\n```python\n{USE}\n```", F),
+    (f"```python\n{F}\n```\nOutput:\n```\n2\n```", F),
+    (f"```python\n{F}\n```\nRun:\n```bash\npython f.py\n```", F),
+    (f"```python\n{F}\n```\nor rather\n```python\n{BAD}\n```", BAD),
+    (f"```python\n{BAD}\n```\nNo:\n```python\n{F}\n```", F),
+    (f"1. Do it:\n   ```python\n   {F.replace(chr(10), chr(10) + '   ')}\n   ```", F),
+    (f"Here is the code:\n\n{F}\n\nIt adds one to x.", F),
+    (f"Sure!\n{F}\n\nNote: f is fast, isn't it?", F),
+    ("```def f(x): return x + 1\n```", "def f(x): return x + 1"),
+    ("```python def f(x): return x + 1```", "def f(x): return x + 1"),
+    ("`def f(x): return x + 1`", "def f(x): return x + 1"),
+    (f"<answer>\n{F}\n</answer>", F),
+    (f"<answer>\n```python\n{F}\n```\n</answer>", F),
+    (f"[PYTHON]\n{F}\n[/PYTHON]", F),
+    (f"```python\r\n{F.replace(chr(10), chr(13) + chr(10))}\r\n```", F),
+    ('```python\ndef f(x):\n    """Adds.\n\n```\nf(1)\n```\n    """\n    return x + 1\n```', 'def f(x):\n    """Adds.\n\n```\nf(1)\n```\n    """\n    return x + 1'),
+    ("```python\ndef f(x)\n    return x + 1\n```", "def f(x)\n    return x + 1"),
+    ("I cannot solve this.", None),
+    ("", None),
+    ("```python\n```", None),
+    ("```python\nprint(1)\n```", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("completion", "program"), STATED, ids=range(len(STATED)))
+def test_a_function(completion, program):
+    found = extract(completion, ["f"])
+    assert (found and found.strip()) == program
+
+
+def test_blocks_that_need_each_other():
+    helper, main = "def g(x):\n    return x + 1", "def f(x):\n    return g(x)"
+    found = extract(f"```python\n{helper}\n```\nthen\n```python\n{main}\n```\n```python\nf(2)\n```", ["f"])
+    assert helper in found and main in found and "f(2)" not in found
+    both = extract("```python\nclass A: pass\n```\nand\n```python\nclass B: pass\n```", ["A", "B"])
+    assert "class A" in both and "class B" in both
+    assert "x - 1" not in extract(
+        f"```python\ndef g(x):\n    return x - 1\n```\n```python\n{helper}\n{main}\n```", ["f"]
+    )
+
+
+SIGNATURE = (
+    'from typing import List\n\ndef helper(x):\n    return x\n\ndef f(x: List[int]) -> int:\n    """Adds one."""\n'
+)
+BODIES = [
+    "    return helper(x) + 1\n",
+    "return helper(x) + 1",
+    "    y = helper(x)\n    return y + 1\n\n\nprint(f(1))\ndef g(",
+    " y = helper(x)\n    return y + 1",
+    "```python\n    return helper(x) + 1\n```",
+    "```python\nreturn helper(x) + 1\n```",
+    "if x:\n    return helper(x) + 1\nreturn 1",
+    "```python\ndef f(x: List[int]) -> int:\n    return helper(x) + 1\n```",
+    "def f(x):\n    return helper(x) + 1",
+]
+
+
+@pytest.mark.parametrize("completion", BODIES, ids=range(len(BODIES)))
+def test_a_body_of_the_prompts_signature(completion):
+    for prompt in (SIGNATURE, f"Complete this:\n```python\n{SIGNATURE}```", f"Complete this function.\n\n{SIGNATURE}"):
+        signature = prompt_code(prompt, ["f"])
+        source = extract(completion, ["f"], signature)
+        names = {}
+        exec(compile(source, "f", "exec"), names)
+        assert names["f"](1) == 2 and "List" in names
+
+
+def test_no_signature_where_the_prompt_has_none():
+    assert prompt_code("Write a function f that adds one. def is short.", ["f"]) == ""
+    assert prompt_code("def g(x):\n    pass", ["f"]) == ""
+
+
+SCRIPT = "n = int(input())\nprint(n + 1)"
+SCRIPTS = [
+    (SCRIPT, SCRIPT),
+    (f"```python\n{SCRIPT}\n```\nFor 3 it prints\n```\n4\n```", SCRIPT),
+    (f"```python\nx = 1\nprint(x)\n```\nBetter:\n```python\n{SCRIPT}\n```", SCRIPT),
+    (f"```\n{SCRIPT}\n```\n```\n3\n```", SCRIPT),
+    (f"The program:\n\n{SCRIPT}\n\nThat is all, isn't it?", SCRIPT),
+    ("```python\nimport os\nprint(os.name\n```", "import os\nprint(os.name"),
+    ("no code", None),
+    ("42", None),
+]
+
+
+@pytest.mark.parametrize(("completion", "program"), SCRIPTS, ids=range(len(SCRIPTS)))
+def test_a_script(completion, program):
+    found = extract(completion, script=True)
+    assert (found and found.strip()) == program
+
+
+HOSTILE = ["```" * 5000, "`" * 9999, "~~~\n" * 3000, "def f(" * 5000, "(" * 90_000, "```python\n" + "f = " * 20_000, "x\n" * 50_000,
+           "def f(x):\n" * 3000, "<answer>" * 3000, "```python\n\x00\n```", "\ud800", "def f(x): return 1\n" + "y\n(" * 20_000,
+           "-" * 90_000 + "1", "[" * 200_000, "`a" * 20_000, " " * 100_000 + "`", "import a\n(" * 2000]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_texts_are_bounded(text):
+    import time
+
+    began = time.process_time()
+    for options in ({"names": ["f"]}, {"script": True}, {"names": ["f"], "signature": SIGNATURE}):
+        found = extract(text, **options)
+        assert found is None or isinstance(found, str)
+    prompt_code(text, ["f"])
+    assert time.process_time() - began < 6

@@ -1,0 +1,163 @@
+"""`code`: 1.0 where the program in a completion passes the row's tests, run in the sandbox.
+
+Tests are taken in the forms that datasets have: asserts (MBPP), `check(candidate)` (HumanEval), cases of stdin and
+expected stdout (APPS and others), or a specification `{mode, tests, entry_point}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from ..errors import UserError
+from .code_task import Task, task_of
+from .program import extract, prompt_code
+from .registry import Row, register
+from .sandbox import Limits, NoLevel, SandboxError, Score, Unusable, judge_script, judge_tests, plan, shared
+from .sandbox.judge import Runner
+from .sandbox.levels import AUTO, EXTERNAL, LEVELS
+from .sandbox.plan import names_under_test
+from .text import stated_part
+from .verdict import Verdict
+
+_CREDITS = ("all", "fraction")
+
+
+@register(
+    "code",
+    description="1.0 where the program passes all its tests, run in the sandbox",
+    columns=("answer",),
+    optional=("prompt", "entry_point", "starter_code", "test_setup_code", "test_imports"),
+    accuracy=True,
+    runs="thread",
+)
+class Code:
+    """Scores a program by the row's tests.
+
+    Args:
+        column: Column of the tests: their source, a list of asserts, a list of `{input, output}`, `{inputs, outputs}`,
+            or `{mode: assert | stdio | check, tests, entry_point}`; JSON texts of these are read as well.
+        credit: `all`: 1.0 for all tests and 0.0 for fewer; `fraction`: the share of the tests that pass.
+        cpu_s: CPU seconds that a program may use (for each case of stdin).
+        wall_s: Seconds on the clock, a backstop; `None` takes 2.5 times `cpu_s`.
+        memory_mib: Memory of a program, the interpreter's included.
+        output_kib: What it may print, or return to all tests together.
+        file_kib: Largest file that it may make in its scratch directory.
+        tolerance: How far a printed number may be off, absolute or relative, where the expected one has a decimal
+            point; 0 compares texts.
+        level: Level of isolation, `auto` for the strongest that passes its self-test here.
+        min_level: The weakest level that `auto` may take; `None` is `landlock`.
+        runner: With level `external`: `module:function` that runs programs.
+
+    Raises:
+        UserError: An option has a value that cannot work, or no allowed level of isolation works on this machine.
+    """
+
+    def __init__(
+        self,
+        column: str = "answer",
+        credit: Literal["all", "fraction"] = "all",
+        cpu_s: float = 5.0,
+        wall_s: float | None = None,
+        memory_mib: int = 1024,
+        output_kib: int = 1024,
+        file_kib: int = 1024,
+        tolerance: float = 1e-6,
+        level: str = AUTO,
+        min_level: str | None = None,
+        runner: str | None = None,
+    ) -> None:
+        if credit not in _CREDITS:
+            raise UserError(f"credit must be one of {', '.join(_CREDITS)}, found {credit!r}")
+        if not 0 <= tolerance < 1:
+            raise UserError(f"tolerance must be in [0, 1), found {tolerance!r}")
+        if (runner is not None) != (level == EXTERNAL):
+            raise UserError(f"`runner` and level `{EXTERNAL}` go together, found level {level!r}, runner {runner!r}")
+        self._column = column
+        self._credit = credit
+        self._limits = Limits(cpu_s, wall_s, memory_mib, output_kib, file_kib)
+        self._tolerance = tolerance
+        self._level = level
+        try:
+            if runner is not None:
+                from .sandbox.external import External
+
+                self._runner: Runner = External(runner)
+            else:
+                sandbox = shared(level, min_level)
+                self._runner, self._level = sandbox, sandbox.level
+        except NoLevel as error:
+            raise UserError(str(error)) from error
+
+    def metrics(self) -> dict[str, float]:
+        """Returns what is logged beside the reward: the rank of the level of isolation, 0 for `external`."""
+        return {"sandbox_level": float(LEVELS[self._level].rank if self._level in LEVELS else 0)}
+
+    def verify(self, completion: str, row: Row) -> Verdict:
+        """Scores one completion; `None` where the row's tests cannot be used, or the sandbox failed.
+
+        Args:
+            completion: The completion's text.
+            row: The row: its tests, and where it has them `prompt`, `entry_point`, `starter_code`, and
+                `test_setup_code` or `test_imports`, which go before the tests.
+        """
+        try:
+            task = task_of(row.get(self._column), row)
+        except Unusable as error:
+            return Verdict.unscored(f"row `{self._column}`: {error}")
+        stated = stated_part(completion, row)
+        if stated is None:
+            return Verdict(0.0, None, "the reasoning is not closed")
+        try:
+            return self._scored(stated, task, row)
+        except Unusable as error:
+            return Verdict.unscored(str(error)[:300])
+        except SandboxError as error:
+            return Verdict.failed(str(error)[:300])
+
+    def _scored(self, stated: str, task: Task, row: Row) -> Verdict:
+        go_on = self._credit == "fraction"
+        if task.cases:
+            source = extract(stated, script=True)
+            if source is None:
+                return Verdict(0.0, None, "no program")
+            score = judge_script(self._runner, source, task.cases, self._limits, self._tolerance, go_on)
+            return self._verdict(score, source)
+        names = names_under_test(task.tests)
+        signature = _signature(row, names if task.entry is None else (task.entry,))
+        tests = plan(task.tests, task.entry or _last_function(signature))
+        wanted = tuple(dict.fromkeys((*names, *((task.entry,) if task.entry else ()))))
+        source = extract(stated, wanted or (_last_function(signature) or "",), signature)
+        if source is None:
+            return Verdict(0.0, None, "no program that defines " + ", ".join(wanted))
+        return self._verdict(judge_tests(self._runner, source, tests, self._limits, go_on), source)
+
+    def _verdict(self, score: Score, source: str) -> Verdict:
+        value = score.fraction if self._credit == "fraction" else float(score.all)
+        return Verdict(value, source, f"{score.passed} of {score.total} checks: {score.reason}")
+
+
+def _signature(row: Row, names: Sequence[str]) -> str:
+    """Returns the code of the prompt that the completion continues or repeats, if it has any."""
+    for text in (row.get("starter_code"), _text(row.get("prompt"))):
+        if isinstance(text, str) and text.strip():
+            found = prompt_code(text, names) if names else prompt_code(text, _heads(text)[-1:])
+            if found:
+                return found
+    return ""
+
+
+def _heads(text: str) -> list[str]:
+    return [line[4:].partition("(")[0].strip() for line in text.split("\n") if line.startswith("def ")]
+
+
+def _last_function(signature: str) -> str | None:
+    return heads[-1] if (heads := _heads(signature)) else None
+
+
+def _text(prompt: Any) -> str | None:
+    """Returns a prompt's text: its last user message where it is a conversation."""
+    if isinstance(prompt, Sequence) and not isinstance(prompt, str):
+        spoken = [m.get("content") for m in prompt if isinstance(m, Mapping) and m.get("role") == "user"]
+        prompt = spoken[-1] if spoken else None
+    return prompt if isinstance(prompt, str) else None

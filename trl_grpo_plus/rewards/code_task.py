@@ -1,0 +1,108 @@
+"""What a row asks of a program, read from its tests in any of the forms that datasets have.
+
+Stage: rewards. MBPP has lists of asserts, HumanEval a `check(candidate)` and an `entry_point`, APPS and others
+`{inputs, outputs}` with an optional `fn_name`; a specification of one's own is `{mode, tests, entry_point}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .registry import Row
+from .sandbox import Unusable
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a row asks for.
+
+    Args:
+        tests: Source of the tests; empty for a script.
+        cases: Pairs of stdin and stdout; empty for tests.
+        entry: The function under test, where the row names it.
+    """
+
+    tests: str = ""
+    cases: tuple[tuple[str, str], ...] = ()
+    entry: str | None = None
+
+
+def task_of(answer: Any, row: Row) -> Task:
+    """Returns what a row asks for, from its tests in any of the known forms.
+
+    Raises:
+        Unusable: There are none, or their form is not known.
+    """
+    entry = row.get("entry_point")
+    if isinstance(answer, str) and answer.lstrip()[:1] in ("{", "["):
+        with contextlib.suppress(ValueError):  # Python source may begin so as well
+            answer = json.loads(answer)
+    if answer is None or (isinstance(answer, (str, list, tuple, dict)) and not answer):
+        raise Unusable("no tests")
+    if isinstance(answer, Mapping):
+        entry = answer.get("entry_point") or answer.get("fn_name") or entry
+        if "inputs" in answer and "outputs" in answer:
+            return _from_columns(answer["inputs"], answer["outputs"], entry if answer.get("fn_name") else None)
+        if "input" in answer and "output" in answer:
+            answer = [answer]
+        elif "tests" in answer or "test" in answer:
+            setup = answer.get("setup") or ""
+            inner = answer.get("tests", answer.get("test"))
+            if not inner:
+                raise Unusable("no tests")
+            if str(answer.get("mode", "")) == "stdio" or (isinstance(inner, list) and _is_case(inner[0])):
+                return Task(cases=_cases(inner))
+            return _from_source(inner, entry, row, setup)
+        else:
+            raise Unusable(f"tests with the keys {', '.join(map(str, answer))}")
+    if isinstance(answer, Sequence) and not isinstance(answer, str) and _is_case(answer[0]):
+        return Task(cases=_cases(answer))
+    return _from_source(answer, entry, row, "")
+
+
+def _is_case(item: Any) -> bool:
+    return (isinstance(item, Mapping) and "output" in item) or (isinstance(item, (list, tuple)) and len(item) == 2)
+
+
+def _cases(items: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+    cases = []
+    for item in items:
+        if not _is_case(item):
+            raise Unusable(f"a case without an output: {item!r:.80}")
+        pair = (item.get("input", ""), item["output"]) if isinstance(item, Mapping) else item
+        given, expected = ("\n".join(map(str, v)) if isinstance(v, (list, tuple)) else v for v in pair)
+        cases.append(("" if given is None else str(given), str(expected)))
+    if not cases:
+        raise Unusable("no cases")
+    return tuple(cases)
+
+
+def _from_columns(inputs: Any, outputs: Any, function: str | None) -> Task:
+    """Returns the task of APPS's `input_output`: texts for stdin, or with `fn_name` arguments and results."""
+    if not isinstance(inputs, Sequence) or not isinstance(outputs, Sequence) or len(inputs) != len(outputs):
+        raise Unusable("as many inputs as outputs are needed")
+    if not inputs:
+        raise Unusable("no cases")
+    if function is None:
+        return Task(cases=_cases(list(zip(inputs, outputs, strict=True))))
+    lines = []
+    for arguments, expected in zip(inputs, outputs, strict=True):
+        result = expected[0] if isinstance(expected, list) and len(expected) == 1 else expected
+        lines.append(f"assert {function}({', '.join(map(repr, arguments))}) == {result!r}")
+    return Task(tests="\n".join(lines), entry=function)
+
+
+def _from_source(tests: Any, entry: Any, row: Row, setup: str) -> Task:
+    if isinstance(tests, Sequence) and not isinstance(tests, str):
+        if not all(isinstance(line, str) for line in tests):
+            raise Unusable("a list of tests that are not all texts")
+        tests = "\n".join(tests)
+    if not isinstance(tests, str):
+        raise Unusable(f"tests of type {type(tests).__name__}")
+    before = [setup, row.get("test_setup_code") or "", row.get("test_imports") or ""]
+    before = ["\n".join(part) if isinstance(part, (list, tuple)) else str(part) for part in before]
+    return Task(tests="\n".join([*(part for part in before if part), tests]), entry=str(entry) if entry else None)

@@ -1,0 +1,105 @@
+"""What a forked process gives up before it runs anything that is not ours; nothing of it can be taken back.
+
+Order matters: descriptors and limits first, then capabilities, then files (Landlock), and the system call filter last,
+since it forbids the calls that the others need.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import resource
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import kernel, landlock, seccomp
+
+# Nothing but these is left open; a program's own files and pipes need a few more.
+_OPEN_FILES = 64
+_THREADS = 512  # per server; counts where the kernel counts processes per user namespace, and not for root
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """How the programs of one server are confined.
+
+    Args:
+        level: `namespaces`, `landlock`, `seccomp` or `rlimits`.
+        machine: `os.uname().machine`.
+        landlock_abi: Version of Landlock to use, 0 for none.
+        readable: Files and directories of the Python runtime.
+        writable: What may be written: the null device, and the scratch directory where there is one.
+        scratch: Working directory of programs.
+    """
+
+    level: str
+    machine: str
+    landlock_abi: int
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    scratch: str
+
+    @property
+    def files(self) -> seccomp.Files:
+        """What holds writing, for the filter."""
+        if self.level == "namespaces":
+            return "private"
+        return "landlock" if self.landlock_abi else "none"
+
+
+def confine(
+    confinement: Confinement, server: int, descriptors: Sequence[int], cpu_s: float, memory: int, file: int
+) -> None:
+    """Confines the calling process, a fresh fork of the server.
+
+    Args:
+        confinement: The server's way of confining.
+        server: Process id of the server; without it the process ends.
+        descriptors: What is kept open, as 0, 1, 2, ...; all else is closed.
+        cpu_s: CPU seconds after which the kernel kills it; the server is to do so before.
+        memory: Bytes of address space, the interpreter included.
+        file: Bytes that a file may have.
+
+    Raises:
+        OSError: Something could not be given up; the process must not run anything then.
+    """
+    os.setsid()
+    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in descriptors]
+    for i, descriptor in enumerate(high):
+        os.dup2(descriptor, i)
+    os.closerange(len(high), 65536)
+    for number in range(1, signal.NSIG):
+        if number not in (signal.SIGKILL, signal.SIGSTOP) and signal.getsignal(number) is not None:
+            signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as in every Python: the write raises an OSError
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(confinement.scratch)
+    limits = {
+        resource.RLIMIT_CPU: math.ceil(cpu_s) + 1,
+        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_FSIZE: file,
+        resource.RLIMIT_NOFILE: _OPEN_FILES,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    if confinement.level == "namespaces":
+        limits[resource.RLIMIT_NPROC] = _THREADS
+    for which, value in limits.items():
+        hard = resource.getrlimit(which)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (value, value))
+    kernel.drop_capabilities()
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(1)
+    if confinement.landlock_abi:
+        landlock.restrict(confinement.landlock_abi, confinement.readable, confinement.writable)
+    if confinement.level != "rlimits":
+        code = seccomp.program(confinement.machine, os.getpid(), confinement.files)
+        seccomp.install(seccomp.pack(code))

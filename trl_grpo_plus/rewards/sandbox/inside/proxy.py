@@ -1,0 +1,245 @@
+"""A program's objects, as its tester sees them: proxies that answer by asking the program.
+
+What is plain data comes over as data and is compared here. For everything else the rule is that the program may be
+asked "what is your answer?", never "is this expected value right?":
+
+- An operand that the test has chosen (the expected value, as a rule) goes to the program only where the tests
+  themselves made the object, by calling a class that they name (`Vector(1, 2) * 2`). With what a function of the
+  program returned, arithmetic raises TypeError, and `in` looks through its items here.
+- Compared with plain data, an object is unequal; two objects are compared by the program only where the tests made
+  one of them. An ordering with plain data raises TypeError.
+- What is asked for without an operand (`len`, `float`, an attribute, the next item) is an answer like any other.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+_get, _set = object.__getattribute__, object.__setattr__
+
+
+class Asks(Protocol):
+    """The channel to the program: a `Session`."""
+
+    def ask(self, operation: str, *arguments: Any, mutates: bool = False, named: dict[str, Any] | None = None) -> Any:
+        """Returns what the program answers, or raises what it says that it raised."""
+
+    def call(self, proxy: Proxy, arguments: tuple[Any, ...], named: dict[str, Any], mutates: bool) -> Any:
+        """Returns what a call of the program's object returns."""
+
+
+def _made(value: Any) -> bool:
+    return isinstance(value, Proxy) and bool(_get(value, "_made"))
+
+
+def _exact(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"the program's object is no {kind.__name__}")
+    return value
+
+
+class Proxy:
+    """An object of the program: see the rule at the top of the file."""
+
+    __slots__ = ("_session", "_number", "_kind", "_name", "_made")
+
+    def __init__(self, session: Asks, number: int, kind: str) -> None:
+        for name, value in (
+            ("_session", session),
+            ("_number", number),
+            ("_kind", kind),
+            ("_name", ""),
+            ("_made", False),
+        ):
+            _set(self, name, value)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return _get(self, "_session").call(self, arguments, named, False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in ("__name__", "__doc__", "__qualname__"):
+            raise AttributeError(name)
+        return _get(self, "_session").ask("getattr", self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _get(self, "_session").ask("setattr", self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        _get(self, "_session").ask("delattr", self, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        iterator = _get(self, "_session").ask("iter", self)
+        if not isinstance(iterator, Proxy):
+            return iter(iterator)
+        return _items(iterator)
+
+    def __reversed__(self) -> Iterator[Any]:
+        iterator = _get(self, "_session").ask("reversed", self)
+        return _items(iterator) if isinstance(iterator, Proxy) else iter(iterator)
+
+    def __next__(self) -> Any:
+        return _get(self, "_session").ask("next", self)
+
+    def __enter__(self) -> Any:
+        return _get(self, "_session").ask("enter", self)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        known = kind if getattr(builtins, getattr(kind, "__name__", ""), None) is kind else None
+        suppressed = _get(self, "_session").ask("exit", self, known or (Exception if kind else None))
+        return suppressed is True and error is not None and not isinstance(error, AssertionError)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        return isinstance(instance, Proxy) and _get(self, "_session").ask("isinstance", instance, self) is True
+
+    def __subclasscheck__(self, subclass: Any) -> bool:
+        return isinstance(subclass, Proxy) and _get(self, "_session").ask("issubclass", subclass, self) is True
+
+    def __getitem__(self, key: Any) -> Any:
+        return _get(self, "_session").ask("getitem", self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _get(self, "_session").ask("setitem", self, key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        _get(self, "_session").ask("delitem", self, key)
+
+    def __contains__(self, item: Any) -> bool:
+        if _made(self):
+            return _get(self, "_session").ask("contains", self, item) is True
+        return any(mine is item or mine == item for mine in self)
+
+    def __format__(self, specification: str) -> str:
+        return str(_exact(_get(self, "_session").ask("format", self, specification), str))
+
+    def __round__(self, digits: Any = None) -> Any:
+        return _get(self, "_session").ask("round", self, *(() if digits is None else (digits,)))
+
+    def __abs__(self) -> Any:
+        return _get(self, "_session").ask("abs", self)
+
+    def __neg__(self) -> Any:
+        return _own(self, _get(self, "_session").ask("neg", self))
+
+    def __pos__(self) -> Any:
+        return _own(self, _get(self, "_session").ask("pos", self))
+
+    def __invert__(self) -> Any:
+        return _own(self, _get(self, "_session").ask("invert", self))
+
+    def __hash__(self) -> int:
+        return int(_exact(_get(self, "_session").ask("hash", self), int)) if _made(self) else id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or _compare("eq", self, other, False)
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other and _compare("ne", self, other, True)
+
+
+class AsyncProxy(Proxy):
+    """A coroutine function of the program; awaiting its call runs the whole coroutine over there."""
+
+    __slots__ = ()
+
+    async def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return _get(self, "_session").ask("await", self, *arguments, named=named)
+
+
+def _items(iterator: Proxy) -> Iterator[Any]:
+    while True:
+        try:
+            item = _get(iterator, "_session").ask("next", iterator)
+        except StopIteration:
+            return
+        yield item
+
+
+def _own(source: Proxy, value: Any) -> Any:
+    """Returns a result, marked as made by the tests where its source was."""
+    if _made(source) and isinstance(value, Proxy):
+        _set(value, "_made", True)
+    return value
+
+
+def _compare(operation: str, mine: Proxy, other: object, otherwise: bool) -> bool:
+    if isinstance(other, Proxy) and (_made(mine) or _made(other)):
+        return _get(mine, "_session").ask(operation, mine, other) is True
+    return otherwise
+
+
+def _arithmetic(operation: str, reflected: bool) -> Callable[[Proxy, Any], Any]:
+    def method(self: Proxy, other: Any) -> Any:
+        if not _made(self) and not _made(other):
+            return NotImplemented
+        pair = (other, self) if reflected else (self, other)
+        return _own(self if _made(self) else other, _get(self, "_session").ask(operation, *pair))
+
+    return method
+
+
+def _ordering(operation: str) -> Callable[[Proxy, Any], Any]:
+    def method(self: Proxy, other: Any) -> Any:
+        if not isinstance(other, Proxy) or not (_made(self) or _made(other)):
+            return NotImplemented
+        return _get(self, "_session").ask(operation, self, other) is True
+
+    return method
+
+
+def _conversion(operation: str, kind: type) -> Callable[[Proxy], Any]:
+    def method(self: Proxy) -> Any:
+        return _exact(_get(self, "_session").ask(operation, self), kind)
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor"):
+    _operation = f"{_name}_" if _name in ("and", "or") else _name
+    setattr(Proxy, f"__{_name}__", _arithmetic(_operation, False))
+    setattr(Proxy, f"__r{_name}__", _arithmetic(_operation, True))
+for _name in ("lshift", "rshift"):
+    setattr(Proxy, f"__{_name}__", _arithmetic(_name, False))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(Proxy, f"__{_name}__", _ordering(_name))
+for _name, _kind in (("len", int), ("str", str), ("repr", str), ("bool", bool), ("int", int), ("float", float)):
+    setattr(Proxy, f"__{_name}__", _conversion(_name, _kind))
+Proxy.__complex__ = _conversion("complex", complex)  # type: ignore[attr-defined]
+Proxy.__bytes__ = _conversion("bytes", bytes)  # type: ignore[attr-defined]
+Proxy.__index__ = _conversion("index", int)  # type: ignore[attr-defined]
+
+
+def number_of(proxy: Proxy) -> int:
+    """Returns the number by which the program knows an object."""
+    return int(_get(proxy, "_number"))
+
+
+def called_as(proxy: Proxy, name: str) -> None:
+    """Notes the name by which the tests know an object."""
+    _set(proxy, "_name", name)
+
+
+def is_class_of(proxy: Proxy, names: frozenset[str]) -> bool:
+    """Returns whether an object is a class that the tests know by one of `names`."""
+    return _get(proxy, "_kind") == "class" and _get(proxy, "_name") in names
+
+
+def made_by_tests(proxy: Proxy) -> None:
+    """Notes that the tests themselves have made an object."""
+    _set(proxy, "_made", True)
+
+
+def in_place(function: Any) -> Callable[..., Any]:
+    """Returns a call that brings back what the program did to the arguments: for `sort(x)` as a statement of its own.
+
+    Elsewhere an argument is a copy: `assert sorted(f(x)) == sorted(x)` must not see a list that `f` has emptied.
+    """
+    if not isinstance(function, Proxy) or isinstance(function, AsyncProxy):
+        chosen: Callable[..., Any] = function
+        return chosen
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return _get(function, "_session").call(function, arguments, named, True)
+
+    return call

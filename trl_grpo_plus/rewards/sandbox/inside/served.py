@@ -1,0 +1,136 @@
+"""The program's side of a session with a tester: objects by number, and the operations that may be asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from . import codec, frames
+
+_OPERATORS = (
+    "add sub mul truediv floordiv mod divmod pow matmul and_ or_ xor lshift rshift eq ne lt le gt ge "
+    "neg pos invert abs getitem setitem delitem contains index"
+)
+
+
+def _run_coroutine(function: Any, *arguments: Any, **named: Any) -> Any:
+    async def wait() -> Any:
+        return await function(*arguments, **named)
+
+    return asyncio.run(wait())
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name, None) or getattr(builtins, name) for name in _OPERATORS.split()},
+    **{f.__name__: f for f in (len, iter, next, str, repr, bool, hash, int, float, complex, bytes, format, round)},
+    "reversed": reversed,
+    "getattr": getattr,
+    "setattr": setattr,
+    "delattr": delattr,
+    "isinstance": isinstance,
+    "issubclass": issubclass,
+    "enter": lambda o: o.__enter__(),
+    "exit": lambda o, failed: o.__exit__(*((failed, failed(), None) if failed else (None, None, None))),
+    "call": lambda f, *a, **k: f(*a, **k),
+    "await": _run_coroutine,
+}
+
+
+class Session:
+    """Objects that the tester holds by number, and the channel to it.
+
+    Args:
+        channel: Descriptor of the socket to the tester.
+    """
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
+        self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
+
+    def hello(self, names: dict[str, Any]) -> dict[str, Any]:
+        """Returns the first message: the objects that tests name, and the base classes of the classes among them."""
+        bases = {n: [c.__name__ for c in v.__mro__] for n, v in names.items() if isinstance(v, type)}
+        return {"names": {n: codec.encode(v, self._handle) for n, v in names.items()}, "bases": bases}
+
+    def _handle(self, value: Any) -> Any:
+        number = self._numbers.setdefault(id(value), len(self._objects))  # kept below, so that the id stays its own
+        if number == len(self._objects):
+            self._objects.append(value)
+        kind = "class" if isinstance(value, type) else "call" if callable(value) else "object"
+        if kind == "call" and inspect.iscoroutinefunction(value):
+            kind = "async"
+        return [number, kind]
+
+    def _resolve(self, body: Any) -> Any:
+        kind, which = body
+        if kind == "object":
+            return self._objects[which]
+        if kind == "builtin":
+            return getattr(builtins, which)
+        return self._callback(which)
+
+    def _callback(self, number: int) -> Callable[..., Any]:
+        def call_back(*arguments: Any, **named: Any) -> Any:
+            encoded = [codec.encode(a, self._handle) for a in arguments]
+            keywords = {k: codec.encode(v, self._handle) for k, v in named.items()}
+            frames.send(self._channel, {"callback": number, "arguments": encoded, "keywords": keywords})
+            return self.answer_requests(nested=True)
+
+        return call_back
+
+    def answer_requests(self, nested: bool = False) -> Any:
+        """Answers until the tester hangs up; nested in a callback, until its result comes.
+
+        Raises:
+            HungUp: The tester has hung up.
+        """
+        while True:
+            request = frames.receive(self._channel)
+            if nested and "result" in request:
+                return codec.decode(request["result"], self._resolve)
+            if nested and "raised" in request:
+                raise _rebuilt(request["raised"])
+            answer: dict[str, Any]
+            try:
+                answer = self._perform(request)
+            except frames.HungUp:
+                raise
+            except BaseException as error:
+                answer = self._raised(error)
+            try:
+                frames.send(self._channel, answer)
+            except (ValueError, RecursionError, MemoryError) as error:
+                frames.send(self._channel, self._raised(error))
+
+    def _perform(self, request: Any) -> dict[str, Any]:
+        arguments = [codec.decode(a, self._resolve) for a in request["arguments"]]
+        named = {k: codec.decode(v, self._resolve) for k, v in request["keywords"].items()}
+        value = OPERATIONS[request["operation"]](*arguments, **named)
+        answer = {"value": codec.encode(value, self._handle)}
+        if request["mutates"]:
+            answer["arguments"] = [codec.encode(a, self._handle) for a in arguments]
+        return answer
+
+    def _raised(self, error: BaseException) -> dict[str, Any]:
+        try:
+            message = str(error)[:500].encode("utf-8", "replace").decode()
+        except BaseException:
+            message = ""
+        return {"raised": [[c.__name__ for c in type(error).__mro__], message]}
+
+
+def _rebuilt(raised: Any) -> Exception:
+    names, message = raised
+    for name in names:
+        kind = getattr(builtins, str(name), None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            try:
+                return kind(message)
+            except TypeError:
+                continue
+    return Exception(message)

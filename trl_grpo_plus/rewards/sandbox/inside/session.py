@@ -1,0 +1,200 @@
+"""The tester's end of the channel to a program: asks, and makes objects, exceptions and callbacks of what comes back.
+
+What comes is from an enemy. Anything but a well-formed answer ends the tests with a failure; it is never raised into
+the tests, where an `except` of theirs could take it for what they wait for.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from . import codec, frames
+from .proxy import AsyncProxy, Proxy, called_as, is_class_of, made_by_tests, number_of
+
+_ENDINGS = ("StopIteration", "StopAsyncIteration", "GeneratorExit")  # raised by a call, they would end a test's loop
+
+
+class Session:
+    """The tester's end of the channel.
+
+    Args:
+        channel: Descriptor of the socket to the program.
+        classes: Names that the tests use as classes.
+        give_up: Called with a reason where the program is gone or talks nonsense; does not return.
+        unsupported: Called with a reason where the tests need what is not supported; does not return.
+    """
+
+    def __init__(
+        self,
+        channel: int,
+        classes: frozenset[str],
+        give_up: Callable[[str], NoReturn],
+        unsupported: Callable[[str], NoReturn],
+    ) -> None:
+        self.answers = 0
+        self.exceptions: dict[str, type[Exception]] = {}
+        self._channel = channel
+        self._classes = classes
+        self._give_up = give_up
+        self._unsupported = unsupported
+        self._callbacks: list[Callable[..., Any]] = []
+        self._made: dict[int, Proxy] = {}
+
+    def hello(self) -> dict[str, Any]:
+        """Returns the objects of the program that the tests name, exceptions as classes that tests can catch."""
+        message = self._receive()
+        if "names" not in message:
+            self._give_up(f"the program raised {message.get('failed')}")
+        try:
+            for name, bases in message["bases"].items():
+                for base in bases[1:]:
+                    kind = getattr(builtins, str(base), None)
+                    if isinstance(kind, type) and issubclass(kind, Exception):
+                        self.exceptions[str(name)] = type(str(name), (kind,), {})
+                        break
+            found = {}
+            for name, form in message["names"].items():
+                value = codec.decode(form, self._handle)
+                if isinstance(value, Proxy):
+                    called_as(value, name)
+                else:
+                    self.answers += 1  # a variable of the program
+                found[str(name)] = self.exceptions.get(name, value)
+            return found
+        except Exception as error:
+            self._give_up(f"the program answered nonsense: {error}")
+
+    def ask(self, operation: str, *arguments: Any, mutates: bool = False, named: dict[str, Any] | None = None) -> Any:
+        """Returns what the program says, or raises what it says that it raised."""
+        self.answers += operation in ("call", "await")
+        try:
+            request = {
+                "operation": operation,
+                "arguments": [codec.encode_argument(a, self._send_handle) for a in arguments],
+                "keywords": {k: codec.encode_argument(v, self._send_handle) for k, v in (named or {}).items()},
+                "mutates": mutates,
+            }
+        except codec.Unsendable as error:
+            self._unsupported(str(error))
+        try:
+            frames.send(self._channel, request)
+        except ValueError as error:
+            self._unsupported(str(error))
+        except frames.HungUp:
+            self._give_up("the program's process has ended")
+        while True:
+            answer = self._receive()
+            if "callback" not in answer:
+                break
+            self._call_back(answer)
+        return self._outcome(operation, arguments, answer)
+
+    def _outcome(self, operation: str, arguments: tuple[Any, ...], answer: Any) -> Any:
+        raised: Exception | None = None
+        try:
+            if "raised" in answer:
+                raised = self._exception(operation, *answer["raised"])
+            else:
+                value = codec.decode(answer["value"], self._handle)
+                for mine, theirs in zip(arguments, answer.get("arguments", ()), strict=False):
+                    _copy_into(mine, codec.decode(theirs, self._handle))
+        except MemoryError:
+            self._give_up("an answer that needs too much memory")
+        except Exception as error:
+            self._give_up(f"the program answered nonsense: {type(error).__name__}: {error}")
+        if raised is not None:
+            raise raised
+        return value
+
+    def _receive(self) -> Any:
+        try:
+            message = frames.receive(self._channel)
+        except frames.HungUp:
+            self._give_up("the program's process has ended")
+        except (ValueError, RecursionError, MemoryError) as error:
+            self._give_up(f"the program answered nonsense: {type(error).__name__}")
+        if type(message) is not dict:
+            self._give_up("the program answered nonsense")
+        return message
+
+    def _call_back(self, message: Any) -> None:
+        """Runs a function of the tests that the program calls."""
+        try:
+            function = self._callbacks[int(message["callback"])]
+            arguments = [codec.decode(a, self._handle) for a in message["arguments"]]
+            named = {str(k): codec.decode(v, self._handle) for k, v in message["keywords"].items()}
+        except Exception as error:
+            self._give_up(f"the program answered nonsense: {error}")
+        try:
+            reply = {"result": codec.encode_argument(function(*arguments, **named), self._send_handle)}
+        except Exception as error:
+            reply = {"raised": [[c.__name__ for c in type(error).__mro__], str(error)[:300]]}
+        try:
+            frames.send(self._channel, reply)
+        except frames.HungUp:
+            self._give_up("the program's process has ended")
+
+    def _send_handle(self, value: Any) -> Any:
+        if isinstance(value, Proxy):
+            return ["object", number_of(value)]
+        name = str(getattr(value, "__name__", ""))
+        if callable(value) and getattr(builtins, name, None) is value:
+            return ["builtin", name]
+        if callable(value) and not isinstance(value, type):
+            self._callbacks.append(value)
+            return ["callback", len(self._callbacks) - 1]
+        raise codec.Unsendable(f"the tests pass an object of type {type(value).__name__} to the program")
+
+    def _handle(self, body: Any) -> Any:
+        number, kind = body
+        if type(number) is not int or kind not in ("class", "call", "async", "object"):
+            raise ValueError("not a handle")
+        return AsyncProxy(self, number, kind) if kind == "async" else Proxy(self, number, kind)
+
+    def _exception(self, operation: str, names: Any, message: Any) -> Exception:
+        names = [str(name) for name in names[:50]]
+        if operation not in ("next", "iter") and any(name in _ENDINGS for name in names):
+            return RuntimeError(f"the program raised {names[0]}")
+        for name in names:
+            kind = self.exceptions.get(name) or getattr(builtins, name, None)
+            if isinstance(kind, type) and issubclass(kind, Exception):
+                try:
+                    return kind(str(message))
+                except TypeError:  # UnicodeDecodeError takes five arguments
+                    continue
+        return Exception(str(message))
+
+    def call(self, proxy: Proxy, arguments: tuple[Any, ...], named: dict[str, Any], mutates: bool) -> Any:
+        """Calls an object of the program; what a class that the tests name makes is theirs."""
+        value = self.ask("call", proxy, *arguments, named=named, mutates=mutates)
+        if is_class_of(proxy, self._classes) and isinstance(value, Proxy):
+            value = self._made.setdefault(number_of(value), value)  # so that `is` works
+            made_by_tests(value)
+        return value
+
+
+def _copy_into(mine: Any, theirs: Any) -> None:
+    """Makes a mutable plain value equal to what the program made of its copy; identities stay where shapes allow."""
+    if type(mine) is not type(theirs):
+        return
+    if type(mine) is list:
+        if len(mine) == len(theirs):
+            for i, (old, new) in enumerate(zip(mine, theirs, strict=True)):
+                if type(old) in (list, dict, set) and type(old) is type(new):
+                    _copy_into(old, new)
+                else:
+                    mine[i] = new
+        else:
+            mine[:] = theirs
+    elif type(mine) in (dict, set):
+        mine.clear()
+        mine.update(theirs)
+    elif type(mine) is bytearray:
+        mine[:] = theirs
+    elif type(mine).__name__ == "deque":
+        mine.clear()
+        mine.extend(theirs)
+    elif type(mine).__module__ == "numpy" and getattr(mine, "shape", None) == getattr(theirs, "shape", ()):
+        mine[...] = theirs

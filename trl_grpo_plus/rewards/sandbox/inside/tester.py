@@ -1,0 +1,182 @@
+"""The dataset's tests, in a process that the program cannot reach: what it says is what the tests found.
+
+The tests run unchanged, except that every check is counted: each `assert` at the top of the module, of `check` or of a
+`test_...` function, and each statement there that holds asserts further down, is a unit. A verdict is "passed" for all
+units that are there, each reported by name; a unit that was never reached is not passed.
+
+    report, a line each    [unit, 1 or 0, why]    then {"total", "answers", "broken"}    or {"unsupported": why}
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import json
+import os
+import types
+from typing import Any, NoReturn
+
+from . import proxy
+from .session import Session
+
+CHANNEL, REPORT = 3, 4
+_UNIT, _IN_PLACE = "__unit__", "__in_place__"
+
+
+def holds_assert(node: ast.AST) -> bool:
+    """Returns whether an `assert` stands in a statement."""
+    return any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
+
+
+def is_checking(function: ast.stmt) -> bool:
+    """Returns whether a function is one that is run as a test: `check`, or `test...` without arguments."""
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    arguments = function.args
+    bare = not (arguments.args or arguments.posonlyargs or arguments.kwonlyargs)
+    return function.name == "check" or (function.name.startswith("test") and bare)
+
+
+class Units:
+    """The checks of a test source, and what became of them.
+
+    Args:
+        tree: The parsed tests; its checks are wrapped in place.
+        go_on: Whether a failed check lets the next one run, for partial credit.
+    """
+
+    def __init__(self, tree: ast.Module, go_on: bool) -> None:
+        self.total = 0
+        self._go_on = go_on
+        self._checkers = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and holds_assert(node)}
+        tree.body = self._wrapped(tree.body)
+        ast.fix_missing_locations(tree)
+
+    def _wrapped(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        made: list[ast.stmt] = []
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                if is_checking(node) and isinstance(node, ast.FunctionDef):
+                    node.body = self._wrapped(node.body)
+                made.append(node)
+            elif holds_assert(node) or self._calls_checker(node):
+                made.append(self._unit(node))
+            else:
+                made.append(node)
+        return made
+
+    def _calls_checker(self, node: ast.stmt) -> bool:
+        """Whether a statement calls a function of the tests that asserts and is not itself made of units."""
+        return any(
+            isinstance(inner, ast.Call)
+            and isinstance(inner.func, ast.Name)
+            and inner.func.id in self._checkers
+            and inner.func.id != "check"
+            and not inner.func.id.startswith("test")
+            for inner in ast.walk(node)
+        )
+
+    def _unit(self, node: ast.stmt) -> ast.stmt:
+        number = self.total
+        self.total += 1
+        passed = ast.parse(f"{_UNIT}({number}, None)").body
+        failed = ast.parse(f"{_UNIT}({number}, __error__)").body
+        if not self._go_on:
+            failed += [ast.Raise()]
+        handler = ast.ExceptHandler(type=ast.Name("__caught__", ast.Load()), name="__error__", body=failed)
+        return ast.copy_location(ast.Try(body=[node], handlers=[handler], orelse=passed, finalbody=[]), node)
+
+
+class _InPlace(ast.NodeTransformer):
+    """Marks calls that are statements of their own: `sort(x)` alone is expected to change `x`."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Call):
+            marked = ast.Call(func=ast.Name(_IN_PLACE, ast.Load()), args=[node.value.func], keywords=[])
+            node.value.func = ast.copy_location(marked, node.value)
+        return node
+
+
+def run(task: dict[str, Any]) -> NoReturn:
+    """Runs the tests against the program on the channel and ends the process.
+
+    Args:
+        task: `source` of the tests; `entry`, what `check` is called with, or null; `helpers`, {name: [module,
+            attribute or null]} that the tests use without importing; `classes`, names used as classes; `go_on`.
+    """
+    answers_so_far = [lambda: 0]
+
+    def finish(record: dict[str, Any]) -> NoReturn:
+        _write(record)
+        os._exit(0)
+
+    def give_up(reason: str) -> NoReturn:
+        finish({"total": units.total, "answers": answers_so_far[0](), "broken": reason})
+
+    def unsupported(reason: str) -> NoReturn:
+        finish({"unsupported": reason})
+
+    tree = ast.parse(task["source"])
+    units = Units(_InPlace().visit(tree), task["go_on"])
+    session = Session(CHANNEL, frozenset(task["classes"]), give_up, unsupported)
+    answers_so_far[0] = lambda: session.answers
+    names = _namespace(task["helpers"])
+    names.update(session.hello())
+
+    def report(number: int, error: BaseException | None) -> None:
+        _write([number, 0 if error is not None else 1, "" if error is None else _describe(error)])
+
+    names.update({_UNIT: report, _IN_PLACE: proxy.in_place, "__caught__": Exception})
+    broken = ""
+    statements = [*tree.body, *_epilogue(tree, task["entry"])]
+    for node in statements:
+        try:
+            exec(compile(ast.Module([node], []), "<tests>", "exec"), names)
+        except ImportError as error:
+            unsupported(f"the tests need a module that is not in the sandbox: {error}")
+        except BaseException as error:
+            broken = broken or f"line {getattr(node, 'lineno', 0)}: {_describe(error)}"
+            if not task["go_on"]:
+                break
+    finish({"total": units.total, "answers": session.answers, "broken": broken})
+
+
+def _epilogue(tree: ast.Module, entry: str | None) -> list[ast.stmt]:
+    """Returns the calls that the tests leave to their harness: `check(entry)`, and every `test_...` function."""
+    called = {
+        inner.func.id
+        for node in tree.body
+        if not isinstance(node, ast.FunctionDef)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name)
+    }
+    source = []
+    for node in tree.body:
+        if is_checking(node) and isinstance(node, ast.FunctionDef) and node.name not in called:
+            if node.name != "check":
+                source.append(f"{node.name}()")
+            elif entry is not None:
+                source.append(f"check({entry})")
+    return ast.parse("\n".join(source)).body
+
+
+def _namespace(helpers: dict[str, list[Any]]) -> dict[str, Any]:
+    module = types.ModuleType("__tests__")
+    names = module.__dict__
+    names["__builtins__"] = builtins
+    for name, (home, attribute) in helpers.items():
+        found = importlib.import_module(home)
+        names[name] = found if attribute is None else getattr(found, attribute)
+    return names
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:200].rstrip(": ")
+
+
+def _write(record: Any) -> None:
+    view = memoryview(json.dumps(record).encode() + b"\n")
+    while view:
+        view = view[os.write(REPORT, view) :]

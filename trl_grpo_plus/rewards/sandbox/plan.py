@@ -1,0 +1,293 @@
+"""From a dataset's tests to how they are run, with what of them a program's process may know.
+
+Tests of the form `assert f(<literals>) == <literal>` are split: the program's process gets the calls alone, and what
+it claims is compared with the expected values in the trainer. Any other tests run in a tester process. Which names
+the tests take from the program is read from the tests, never from the program: a program that defines its own
+`abs`, `sorted` or `isclose` cannot slip it under a test that only uses them.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .inside.tester import holds_assert
+
+_BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__"}
+# Modules of which tests use names that only the solution has imported.
+_HELPER_MODULES = (
+    "math",
+    "itertools",
+    "functools",
+    "collections",
+    "typing",
+    "string",
+    "decimal",
+    "fractions",
+    "datetime",
+)
+_MODULES = frozenset(
+    (
+        *_HELPER_MODULES,
+        "re",
+        "os",
+        "sys",
+        "json",
+        "random",
+        "copy",
+        "operator",
+        "statistics",
+        "heapq",
+        "bisect",
+        "time",
+    )
+)
+
+
+class Unusable(ValueError):
+    """Tests from which no verdict can be had: the row is at fault, not the program."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Tests that are calls with expected values.
+
+    Args:
+        expressions: Source of each call.
+        expected: The value that each must return.
+        identical: Whether it must be the very object (`is None`).
+    """
+
+    expressions: tuple[str, ...]
+    expected: tuple[Any, ...]
+    identical: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Tests that run in a tester process.
+
+    Args:
+        source: The tests.
+        entry: Name that `check` is called with, if the tests leave that to their harness.
+        names: Names that the tests take from the program.
+        helpers: Names that the tests use without importing: where they come from.
+        classes: Names that the tests use as classes.
+    """
+
+    source: str
+    entry: str | None
+    names: tuple[str, ...]
+    helpers: dict[str, tuple[str, str | None]]
+    classes: tuple[str, ...]
+
+    def task(self, go_on: bool) -> bytes:
+        """Returns what the tester is told."""
+        task = {"source": self.source, "entry": self.entry, "helpers": self.helpers, "classes": self.classes}
+        return json.dumps({**task, "go_on": go_on}).encode("utf-8", "surrogatepass")
+
+
+def plan(source: str, entry: str | None = None) -> Calls | Tested:
+    """Returns how tests are run.
+
+    Args:
+        source: Python source of the tests.
+        entry: Name of the function under test, where the tests are a `check(candidate)` that nothing calls.
+
+    Raises:
+        Unusable: They do not parse, hold no check, or leave open what is tested.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Unusable(f"the tests do not parse: {error}") from None
+    if not holds_assert(tree):
+        raise Unusable("the tests check nothing")
+    left_open = leaves_check_open(tree)
+    if left_open and entry is None:
+        raise Unusable("the tests define check(candidate) and the row does not say what to call it with")
+    if (calls := _as_calls(tree, entry if left_open else None)) is not None:
+        return calls
+    names, helpers = _names_under_test(tree)
+    if entry is not None and entry not in names:
+        names = (*names, entry)
+        helpers.pop(entry, None)
+    if not names:
+        raise Unusable("the tests call nothing of the program")
+    return Tested(source, entry if left_open else None, names, helpers, _classes(tree, names))
+
+
+def leaves_check_open(tree: ast.Module) -> bool:
+    """Returns whether the tests define `check(candidate)` and never call it."""
+    defined = any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in tree.body)
+    outside = (node for node in tree.body if not isinstance(node, ast.FunctionDef))
+    called = any(
+        isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "check"
+        for node in outside
+        for inner in ast.walk(node)
+    )
+    return defined and not called
+
+
+def names_under_test(source: str) -> tuple[str, ...]:
+    """Returns the names that tests take from the program, none where they do not parse."""
+    try:
+        return _names_under_test(ast.parse(source))[0]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+
+
+# Calls with literal arguments and literal expectations.
+
+
+def _as_calls(tree: ast.Module, candidate: str | None) -> Calls | None:
+    """Returns the tests as calls, or `None` where one of them is something else."""
+    body = tree.body
+    parameter = None
+    if candidate is not None:
+        body = []
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name == "check" and len(node.args.args) == 1:
+                parameter, body = node.args.args[0].arg, node.body
+            elif not _is_inert(node):
+                return None
+    found = []
+    for node in body:
+        if _is_inert(node):
+            continue
+        check = _as_call(node, parameter, candidate)
+        if check is None:
+            return None
+        found.append(check)
+    if not found:
+        return None
+    expressions, expected, identical = zip(*found, strict=True)
+    return Calls(tuple(expressions), tuple(expected), tuple(identical))
+
+
+def _is_inert(node: ast.stmt) -> bool:
+    """Whether a statement does nothing that a check could depend on: a text, `METADATA = {...}`, `pass`."""
+    if isinstance(node, ast.Assign):
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        return names == ["METADATA"]
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+
+def _as_call(node: ast.stmt, parameter: str | None, candidate: str | None) -> tuple[str, Any, bool] | None:
+    if not isinstance(node, ast.Assert):
+        return None
+    test = node.test
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.Is))):
+        return None
+    call, other = test.left, test.comparators[0]
+    if not isinstance(call, ast.Call) and isinstance(other, ast.Call):
+        call, other = other, call
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+        return None
+    name = call.func.id
+    if parameter is not None and name == parameter and candidate is not None:
+        name = candidate
+    elif name in _BUILTINS or name in _well_known() or parameter is not None:
+        return None  # whose function that is takes a closer look
+    try:
+        expected = ast.literal_eval(other)
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+            ast.literal_eval(argument)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if any(keyword.arg is None for keyword in call.keywords):
+        return None
+    identical = isinstance(test.ops[0], ast.Is)
+    if identical and not (expected is None or isinstance(expected, bool)):
+        return None
+    called = ast.Call(ast.Name(name, ast.Load()), call.args, call.keywords)
+    return ast.unparse(called), expected, identical
+
+
+# Which names come from the program.
+
+
+def _well_known() -> dict[str, tuple[str, str | None]]:
+    """Returns the names that tests may use without importing, and where they come from."""
+    if not _WELL_KNOWN:
+        for module in _HELPER_MODULES:
+            home = importlib.import_module(module)
+            for name in getattr(home, "__all__", dir(home)):
+                if not name.startswith("_"):
+                    _WELL_KNOWN.setdefault(name, (module, name))
+        _WELL_KNOWN.update({module: (module, None) for module in _MODULES})
+        _WELL_KNOWN["datetime"] = ("datetime", None)
+    return _WELL_KNOWN
+
+
+_WELL_KNOWN: dict[str, tuple[str, str | None]] = {}
+
+
+def _bound(tree: ast.AST) -> set[str]:
+    """Returns the names that the tests bind themselves, anywhere."""
+    bound: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            bound.add(node.name)
+    return bound
+
+
+def _free(tree: ast.AST, bound: set[str]) -> list[str]:
+    loads = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    return list(dict.fromkeys(name for name in loads if name not in bound))
+
+
+def _innermost(tree: ast.AST, among: Sequence[str]) -> list[str]:
+    """Returns the called names whose arguments hold no further call of those names."""
+    calls = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id in among
+    ]
+    inner = [c for c in calls if not any(d is not c and d in calls for d in ast.walk(c))]
+    return [c.func.id for c in inner if isinstance(c.func, ast.Name)]
+
+
+def _names_under_test(tree: ast.Module) -> tuple[tuple[str, ...], dict[str, tuple[str, str | None]]]:
+    """Returns (names that the tests take from the program, helpers that they use without importing).
+
+    A name that is neither a builtin nor well known is the program's. A well-known one (`gcd`) is where a check names
+    nothing else of the program and calls it innermost; a builtin one (`sum`) where no check names anything else.
+    """
+    bound, known = _bound(tree), _well_known()
+    free = _free(tree, bound)
+    own = [name for name in free if name not in _BUILTINS and name not in known]
+    for check in (node for node in ast.walk(tree) if isinstance(node, ast.Assert)):
+        if not any(name in own for name in _free(check, bound)):
+            own += _innermost(check, [name for name in free if name in known and known[name][1] is not None])
+    if not own and not any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in tree.body):
+        for check in (node for node in ast.walk(tree) if isinstance(node, ast.Assert)):
+            own += _innermost(check, [name for name in free if name in _BUILTINS])
+    names = tuple(dict.fromkeys(own))
+    return names, {name: known[name] for name in free if name in known and name not in names}
+
+
+def _classes(tree: ast.AST, names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names that the tests use as classes: by their spelling, or in `isinstance` and `except`."""
+    used = {name for name in names if name.lstrip("_")[:1].isupper()}
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("isinstance", "issubclass")
+        ):
+            used |= (
+                {inner.id for inner in ast.walk(node.args[-1]) if isinstance(inner, ast.Name)} if node.args else set()
+            )
+    return tuple(sorted(used & set(names)))
