@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from trl_grpo_plus.rewards import build_rewards, entries
+from trl_grpo_plus.rewards import build_rewards
 from trl_grpo_plus.rewards.marks import boxes, final_mark, last_box
 from trl_grpo_plus.rewards.text import completion_text, without_reasoning
 
@@ -57,18 +57,18 @@ def test_gsm8k(completion, answer, expected):
     assert value("gsm8k", completion, answer) == expected
 
 
-def test_gsm8k_pays_every_reference_solution_and_none_with_another_final_number(gsm8k_dir):
-    verify = build_rewards(["gsm8k"])[0].function.verdict
-    count = 0
-    for split in ("train", "test"):
-        for line in (gsm8k_dir / f"{split}.jsonl").read_text().splitlines():
-            row = json.loads(line)
-            head, _, number = row["answer"].rpartition("#### ")
-            wrong = f"{head}#### {Decimal(number.replace(',', '')) + 1}"
-            assert verify(row["answer"], row).value == 1.0, row["answer"]
-            assert verify(wrong, row).value == 0.0, wrong
-            count += 1
-    assert count == 8792
+@pytest.mark.parametrize("name", ["gsm8k", "math"])
+def test_every_reference_solution_of_gsm8k_pays_and_none_with_another_final_number(name, gsm8k_dir):
+    """Every fourth; `benchmarks/bench_gsm8k_rewards.py` takes all of them."""
+    verify = build_rewards([name])[0].function.verdict
+    lines = [line for split in ("train", "test") for line in (gsm8k_dir / f"{split}.jsonl").read_text().splitlines()]
+    assert len(lines) == 8792
+    for line in lines[::4]:
+        row = json.loads(line)
+        head, _, number = row["answer"].rpartition("#### ")
+        wrong = f"{head}#### {Decimal(number.replace(',', '')) + 1}"
+        assert verify(row["answer"], row).value == 1.0, row["answer"]
+        assert verify(wrong, row).value == 0.0, wrong
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,7 @@ def test_gsm8k_pays_every_reference_solution_and_none_with_another_final_number(
         ("<answer>1/2</answer>", r"$\frac{1}{2}$", 1.0),
         ("The final answer is $5$.", "5", 1.0),
         ("#### 4.00 + 2.00 = 6.00", "6", 1.0),
+        ("#### 4.00 + 2.00 = 5.00", "5", 0.0),
         (r"\boxed{\frac{1}{3}}", "1/2", 0.0),
         ("<think>\\boxed{5}</think> \\boxed{6}", "5", 0.0),
         ("<think>\\boxed{5}", "5", 0.0),
@@ -144,38 +145,6 @@ def test_think_format_sees_that_the_prompt_opens_the_tag():
     function = build_rewards(["think_format"])[0].function
     assert function.verdict("2+2</think>4", {"prompt": "2+2?<think>\n"}).value == 1.0
     assert function.verdict("2+2</think>4", {"prompt": "2+2?"}).value == 0.0
-
-
-HOSTILE = [
-    "",
-    " ",
-    "\x00",
-    "\ud800",
-    "<answer>" * 5000,
-    "{" * 5000,
-    "\\boxed{" * 3000,
-    "1" * 100_000,
-    "9" * 5000 + "/3",
-]
-HOSTILE += [
-    "1,234" * 20_000,
-    "<think>" * 1000 + "</think>" * 1000,
-    "answer is " * 5000,
-    "\\boxed{\\boxed{",
-    "(" * 10_000,
-]
-
-
-OPTIONS = {"length": {"max_tokens": 100}, "regex": {"pattern": "7+2x"}, "json_schema": {"schema": {"const": 72}}}
-
-
-@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_text_makes_a_verifier_raise(entry, text):
-    row = {"prompt": "p", "answer": "B" if entry.name == "multiple_choice" else "72", "completion_ids": [1] * 10}
-    verdict = build_rewards([{entry.name: OPTIONS.get(entry.name, {})}])[0].function.verdict(text, row)
-    low = -1.0 if entry.name in ("length", "repetition") else 0.0
-    assert verdict.value is None or low <= verdict.value <= 0.0
 
 
 def test_completions_in_all_forms():

@@ -33,6 +33,7 @@ _FRACTION = re.compile(r"(?P<whole>\d)?\s*\\[dtc]?frac\s*\{\s*(?P<over>-?\d+)\s*
 _MARKUP = re.compile(r"<<[^<>]*>>|\\(?:text|mathrm|textbf|mathbf|mbox)\b|[{}*_`~]|\\boxed|\\[()\[\]]|\\(?=[$%#&])")
 _GROUPING = re.compile(r"(?<=\d)(?:\\[,!;: ]|\{,\}|,\\!\s?|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))")
 _DASHES = str.maketrans("\u2212\u2013\u2010\u2011\ufe63", "-----")
+_NOT_BUT = re.compile(r"^\s*not\b.{1,40}?\bbut\b", re.IGNORECASE)
 _PARENTHESES = re.compile(r"\([^()]*\)")
 # Between two numbers: what makes one of them an alternative to the other, the end of a range, or one of a list.
 _ALTERNATIVE = re.compile(
@@ -94,7 +95,7 @@ def _one(text: str) -> tuple[Number | None, str]:
 
 def _spoken(text: str) -> tuple[Number | None, str]:
     """Returns the first number of "the answer is 72 apples, 3 each", unless the next is an alternative to it."""
-    text = _PARENTHESES.sub(" ", text.rsplit("=", 1)[-1])
+    text = _NOT_BUT.sub("", _PARENTHESES.sub(" ", text.rsplit("=", 1)[-1]))
     found = numbers(text)
     if not found:
         return None, "no number"

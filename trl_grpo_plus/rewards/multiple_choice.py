@@ -23,6 +23,7 @@ _WRAPPING = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|mathsf|rm|bf|boxe
 _SAID = re.compile(
     r"(?:(?:answer|choice|option)\s*(?:is|are|:|=|would be|should be|must be|seems to be)"
     r"|\b(?:i|we)\s+(?:would\s+|will\s+|'ll\s+)?(?:choose|pick|select|go with)\b"
+    r"|\b(?:it|that)(?:'s|\s+is|\s+must\s+be)\b"
     r"|(?:答案|选项)\s*(?:是|为|:|应为|应该是)|(?:故选|选择|应选|应选择|选)\s*:?)\s*:?\s*",
     re.IGNORECASE,
 )
@@ -35,6 +36,8 @@ _BEFORE = re.compile(
 )
 _BETWEEN = re.compile(r"\s*(?:,\s*and\b|,|;|&|\+|/|\band\b|和|与|、)\s*|\s*(?=[(])")
 _OR = re.compile(r"\s*(?:,?\s*\bor\b|或)\s*(?:option\s+|choice\s+)?\(?([A-Z])\)?(?![\w'])", re.IGNORECASE)
+_NEGATION = re.compile(r"\bnot\b|n't\b|\bcannot\b|\bnever\b|\bneither\b|\bif\b|\bwrong\b", re.IGNORECASE)
+_LAST_WORD = re.compile(r"\b(?:is|be|say|with)\s+(?:option\s+|choice\s+)?\(?([A-Z])\)?\s*[.!]?\s*\Z")
 # What may follow the article or the pronoun only if it is a letter after all.
 _CLAUSE = re.compile(
     r"\s+(?:because|since|as|and|or|is|are|was|which|by|for|with|due|while|but|where|given|in|if|not)\b"
@@ -128,6 +131,9 @@ def _in_prose(text: str, labels: str) -> frozenset[str] | None:
         if letters is not None:
             found.append((said.start(), letters[0]))
     found += [(m.start(), frozenset(m["letter"])) for m in _CORRECT.finditer(text) if m["letter"] in labels]
+    last = None if found else _LAST_WORD.search(text)
+    if last and last[1] in labels and not _NEGATION.search(re.split(r"[.!?\n]\s", text[: last.start()])[-1]):
+        return frozenset(last[1])
     return max(found, key=lambda each: each[0])[1] if found else None
 
 
