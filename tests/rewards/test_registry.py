@@ -179,3 +179,16 @@ def test_a_row_holds_the_prompt_and_the_columns_of_its_completion():
 def test_a_verdict_without_a_value_needs_a_reason():
     with pytest.raises(ValueError, match="must say why"):
         Verdict(None)
+
+
+def test_answers_are_compared_where_they_are_verified():
+    def same(a, b):
+        while a == "hang":
+            pass
+        return a.lower() == b.lower()
+
+    entry = registry.Entry("e", shout, "", same=same, options={})
+    function = RewardFunction.of_entry(entry, {})
+    function.bind(Runtime(RewardSettings(timeout_s=1.0)))
+    assert function.same("A", "a") and not function.same("A", "b") and not function.same("hang", "hang")
+    assert build_rewards(["exact_match"])[0].function.same(" 4", "4")

@@ -249,6 +249,7 @@ class RewardFunction(Reward):
         self._names = frozenset({name})
         self._reads: tuple[str, ...] | None = None
         self._spec: Spec | None = None
+        self._same_spec: Spec | None = None
         self._digest: bytes | None = None
 
     @classmethod
@@ -286,6 +287,9 @@ class RewardFunction(Reward):
                     getattr(entry.target, "__qualname__", entry.name),
                 )
                 self.runs = "inline"
+        if self._spec is not None and entry.same is not same_text:
+            self._same_spec = spec_of(entry.name, _Same, {"same": entry.same}, entry.imports)
+            self.same = self._same_in_worker
         if entry.cache and self.runs != "inline":
             self._digest = _digest(entry, options)
         return self
@@ -370,6 +374,13 @@ class RewardFunction(Reward):
             return verify_in_threads(self._verify_here, items)
         return [self._verify_here(*item) for item in items]
 
+    def _same_in_worker(self, a: str, b: str) -> bool:
+        """Returns whether two answers are equal; where that is not decided in time, they are not."""
+        assert self._same_spec is not None
+        runtime = self.runtime or default_runtime()
+        (verdict,) = runtime.pool.run(self._same_spec, [(a, b)], runtime.settings.timeout_s)
+        return verdict.value == 1.0
+
     def _verify_here(self, completion: str, row: Row) -> Verdict:
         try:
             return as_verdict(self.verify(completion, row))
@@ -385,6 +396,17 @@ class RewardFunction(Reward):
             return verdicts
         except Exception as error:
             return [Verdict.failed(f"{type(error).__name__}: {error}"[:500])] * len(items)
+
+
+class _Same:
+    """Equality of answers as a verifier, for a worker: what is hard to verify is hard to compare."""
+
+    def __init__(self, same: Same) -> None:
+        self.same = same
+
+    def verify(self, completion: str, row: Any) -> float:
+        """Returns 1.0 where the two answers, the second in the row's place, are equal."""
+        return float(bool(self.same(completion, row)))
 
 
 def _digest(entry: Entry, options: Mapping[str, Any]) -> bytes | None:

@@ -37,7 +37,6 @@ from .work import Task, Worker
 
 # A completion that others wait behind is set aside after so many mean times of a verdict, in these bounds.
 _SLOW_MEANS, _SLOW_MIN_S, _SLOW_MAX_S = 6.0, 0.025, 0.25
-_SLOW_FIRST_S = 1.0  # for the first completion of a worker, which may still have to import something
 _MEAN_WEIGHT = 0.05  # of the newest verdict in the running mean
 _MAX_CREDIT = 0.2  # of a timeout, taken off for what those set aside have cost the others
 _STOPPED_S = 2.0  # that a completion set aside stands still, at most
@@ -357,8 +356,8 @@ class Dispatcher:
         return timeout_s - min(self._held_up_s, _MAX_CREDIT * timeout_s) if worker.aside else timeout_s
 
     def _slow_s(self, worker: Worker) -> float:
-        if worker.fresh:  # what it imports may take long; a verifier that has not run at all may be at that for sure
-            return _SLOW_FIRST_S if worker.given[0].spec in self._proven else worker.given[0].timeout_s
+        if worker.fresh:  # the first verdict of a process takes longer, the very first of a verifier as its imports do
+            return _SLOW_MAX_S if worker.given[0].spec in self._proven else worker.given[0].timeout_s
         return min(max(_SLOW_MEANS * self._mean_s, _SLOW_MIN_S), _SLOW_MAX_S)
 
     def _until_next_clock(self) -> float | None:

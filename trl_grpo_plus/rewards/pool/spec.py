@@ -13,7 +13,7 @@ import inspect
 import io
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 _MAX_BYTES = 1_000_000  # by value: a verifier, not the model that it happens to refer to
@@ -32,7 +32,7 @@ class Spec:
         module: Module to import it from, or `None` where it comes by value.
         qualname: Its name in the module.
         blob: The pickled function, class or object, where it comes by value.
-        options: Its options, set when a worker builds it.
+        pickled_options: Its options, set when a worker builds it.
         imports: Modules that it imports when it first runs.
     """
 
@@ -40,7 +40,7 @@ class Spec:
     module: str | None
     qualname: str
     blob: bytes | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    pickled_options: bytes = b""
     imports: tuple[str, ...] = ()
 
     def load(self) -> Any:
@@ -51,6 +51,13 @@ class Spec:
             return dill.loads(self.blob)
         assert self.module is not None
         return _attribute(importlib.import_module(self.module), self.qualname)
+
+    def options(self) -> dict[str, Any]:
+        """Returns the options; raises whatever unpickling them raises."""
+        import dill
+
+        options: dict[str, Any] = dill.loads(self.pickled_options) if self.pickled_options else {}
+        return options
 
 
 def spec_of(name: str, target: Any, options: Mapping[str, Any], imports: tuple[str, ...] = ()) -> Spec:
@@ -69,11 +76,8 @@ def spec_of(name: str, target: Any, options: Mapping[str, Any], imports: tuple[s
     qualname = getattr(target, "__qualname__", "")
     named = inspect.isclass(target) or inspect.isroutine(target)
     if named and module not in (None, "__main__") and _attribute(sys.modules.get(module), qualname) is target:
-        _size(dict(options), name)
-        return Spec(name, module, qualname, None, dict(options), imports)
-    blob = _size(target, name)
-    _size(dict(options), name)
-    return Spec(name, None, qualname, blob, dict(options), imports)
+        return Spec(name, module, qualname, None, _pickled(dict(options)), imports)
+    return Spec(name, None, qualname, _pickled(target), _pickled(dict(options)), imports)
 
 
 def source_digest(target: Any) -> str:
@@ -112,8 +116,8 @@ class _Limited(io.BytesIO):
         return super().write(data)
 
 
-def _size(value: Any, name: str) -> bytes:
-    """Returns `value` pickled by value where it must be, or raises `CannotSend`."""
+def _pickled(value: Any) -> bytes:
+    """Returns `value` pickled, by value where it must be, or raises `CannotSend`."""
     import dill
 
     buffer = _Limited()

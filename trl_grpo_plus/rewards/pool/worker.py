@@ -83,11 +83,12 @@ def serve(connection: socket.socket, memory_mib: int) -> None:
             connection.sendall(frame((BUILT,)))
         verdict = _verify(built[number], completion, row)
         message = (task, verdict.value, shortened(verdict.answer), shortened(verdict.reason), verdict.failure)
-        connection.sendall(frame(message))
+        imported = b""
         if len(sys.modules) > len(modules):
             fresh = [name for name in list(sys.modules) if name not in modules]
             modules.update(fresh)
-            connection.sendall(frame((IMPORTED, fresh)))
+            imported = frame((IMPORTED, fresh))
+        connection.sendall(imported + frame(message))
         if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > full_kib:
             connection.sendall(frame((BYE,)))
             return
@@ -97,10 +98,11 @@ def _build(spec: Spec) -> Verify | str:
     """Returns the verifier, or why there is none."""
     try:
         made: Any = spec.load()
+        options = spec.options()
         if isinstance(made, type):
-            made = made(**spec.options)
-        elif spec.options:
-            made = functools.partial(made, **spec.options)
+            made = made(**options)
+        elif options:
+            made = functools.partial(made, **options)
         return as_verify(made)
     except BaseException as error:
         return f"the worker cannot load it: {type(error).__name__}: {error}"
