@@ -42,6 +42,11 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         rewards: Verifiable rewards by name, as a list of names or of `{name: weight}` or `{name: {weight: 1.0, option:
             value}}`; a YAML or JSON text of the same on a command line. They come after the trainer's `reward_funcs`.
             See `trl_grpo_plus.rewards`.
+        eval_rewards: Rewards by name, as in `rewards`, by which `evaluate` judges the samples of held-out prompts:
+            `num_generations_eval` of each, at most `max_completion_length` tokens, `per_device_eval_batch_size` drawn
+            at once. Its metrics are those of `trl_grpo_plus.evaluation` (`eval_pass@1`, `eval_maj@8`, ...), for
+            `metric_for_best_model` too; TRL's evaluation is left out. `None` evaluates as TRL does.
+        eval_k: Sizes k of pass@k and maj@k, at most `num_generations_eval`; `None` is 1.
         reward_workers: Worker processes that verify; `"auto"` takes the cores, divided by the processes that train on
             the machine.
         reward_timeout_s: Seconds that a verifier in a worker may take for one completion; then it is unscored.
@@ -74,6 +79,12 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         default=None,
         metadata={"help": "Verifiable rewards by name, as YAML: `[gsm8k, {think_format: {weight: 0.1}}]`."},
     )
+
+    eval_rewards: list[Any] | str | None = field(
+        default=None,
+        metadata={"help": "Rewards that judge samples of held-out prompts, as YAML: pass@k instead of mean rewards."},
+    )
+    eval_k: list[int] | None = field(default=None, metadata={"help": "Sizes k of pass@k and maj@k."})
 
     reward_workers: str = field(
         default="auto", metadata={"help": "Worker processes that verify completions: auto or a number."}
@@ -128,6 +139,8 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         RewardSettings.of(self)
         if isinstance(self.rewards, str):
             self.rewards = yaml.safe_load(self.rewards)
+        if isinstance(self.eval_rewards, str):
+            self.eval_rewards = yaml.safe_load(self.eval_rewards)
         self._check_batch()
         super().__post_init__()
 

@@ -142,6 +142,7 @@ def summarize(
     `before` and `after` hold the metrics `reward`, `rewards/<name>/mean`, `completions/mean_length` (tokens),
     `completions/clipped_ratio` and `frac_reward_zero_std`: of held-out prompts where the recipe has them
     (`measured_on: held_out`), else the means over the first and the last tenth of the training steps (`training`).
+    With `eval_rewards` they hold all metrics of that evaluation, and the ends of their intervals.
     """
     held_out = before is not None and after is not None
     first, last = (before, after) if held_out else _train_windows(trainer)
@@ -149,6 +150,8 @@ def summarize(
     keys += ["completions/mean_length", "completions/clipped_ratio"]
     if not held_out and trainer.num_generations > 1:  # a held-out prompt may have one completion only
         keys.append("frac_reward_zero_std")
+    if held_out and trainer.evaluation is not None:
+        keys = [key for key in first or () if key not in ("runtime", "epoch")]
     every, trained = count_parameters(trainer)
     return {
         "recipe": str(recipe.path),
@@ -175,10 +178,15 @@ def print_summary(console: Console, recipe: Recipe, summary: Mapping[str, Any], 
     table = Table()
     for heading in ("metric", "before", "after", "change"):
         table.add_column(heading, justify="left" if heading == "metric" else "right")
-    for key, old in summary["before"].items():
-        new = summary["after"].get(key)
-        if new is not None:
-            table.add_row(key, f"{old:.3f}", f"{new:.3f}", f"{new - old:+.3f}")
+
+    def shown(values: Mapping[str, float], key: str) -> str:
+        ends = [values[f"{key}/{end}"] for end in ("low", "high") if f"{key}/{end}" in values]
+        return f"{values[key]:.3f}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if len(ends) == 2 else "")
+
+    before, after = summary["before"], summary["after"]
+    for key in before:
+        if key in after and not key.endswith(("/low", "/high")):
+            table.add_row(key, shown(before, key), shown(after, key), f"{after[key] - before[key]:+.3f}")
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)  # commands must stay on one line

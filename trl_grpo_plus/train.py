@@ -207,6 +207,8 @@ def write_recipe(recipe: Recipe) -> None:
 
 
 def _check_eval_batch(recipe: Recipe) -> None:
+    if recipe.args.eval_rewards is not None:
+        return  # drawn in batches of any size
     group = recipe.args.num_generations_eval or recipe.args.num_generations
     batch = recipe.args.per_device_eval_batch_size
     if batch % group:

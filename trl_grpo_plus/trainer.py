@@ -4,6 +4,7 @@ There is no mathematics here and no copy of a TRL method: every override is list
 `super()`. With every added option off, the loss log is TRL's, bit for bit.
 
     _generate_single_turn     rollouts/   each prompt prefilled once, finished rows dropped
+    evaluate                  evaluation/ pass@k and maj@k by `eval_rewards`, or TRL's
     _prepare_inputs           forward/    micro-batches regrouped by prompt and cut to their own longest row
     _compute_loss             forward/    rows of zero advantage marked as skipped
     _get_per_token_logps...   forward/    the shared-prompt forward, or TRL's
@@ -28,6 +29,7 @@ from trl.trainer.utils import get_config_model_id
 from . import __version__
 from .config import SWITCHES, GRPOConfig
 from .errors import UserError
+from .evaluation.training import PolicyEvaluation
 from .forward import Gate, composition_reason, inspect_model, optimizer_steps, regroup, score_rows, trim
 from .quantized import keep_trainable
 from .rewards import Reward, RewardSettings, Runtime, Weighted, build_rewards, check_columns
@@ -66,6 +68,7 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     verifiers: tuple[Weighted, ...] = ()
     gate: Gate | None = None
     work: Work | None = None
+    evaluation: PolicyEvaluation | None = None
     _skip: tuple[torch.Tensor, torch.Tensor | None] | None = None
     _in_window = 0  # micro-batches run since the last optimizer step
     _said: frozenset[str] = frozenset()
@@ -92,6 +95,9 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             args.reward_weights = [*weights, *(verifier.weight for verifier in verifiers)]
         self.verifiers = verifiers
         super().__init__(model, reward_funcs, args, *trl_args, **trl_kwargs)
+        self.evaluation = PolicyEvaluation.of(args, runtime)
+        if self.evaluation is not None and self.tools:
+            raise UserError("eval_rewards does not run tools: leave one of the two out")
         keep_trainable(self.model)
         if self._option("profile_memory"):
             from .memory.profiler import MemoryProfilerCallback
@@ -257,6 +263,23 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             return super()._compute_loss(model, inputs)
         finally:
             self._skip = None
+
+    def evaluate(self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval") -> Any:
+        """Evaluates as TRL does, or by `eval_rewards`: pass@k and maj@k of samples, instead of mean rewards."""
+        if self.evaluation is None:
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(rows, dict):  # each of them comes back here by itself
+            return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        if isinstance(rows, str):
+            rows = self.eval_dataset[rows]
+        if rows is None:
+            raise UserError("eval_rewards needs held-out prompts: give an eval_dataset (eval_prompts in a recipe)")
+        metrics = self.evaluation.metrics(self, rows, metric_key_prefix)
+        self.model.eval()  # as after TRL's evaluation: the log then belongs to it
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> Any:
         """Runs one micro-batch as TRL does, and logs the work of an optimizer step at its end."""

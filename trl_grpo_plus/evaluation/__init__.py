@@ -36,6 +36,7 @@ _PUBLIC = {
     "Sample": "sampling",
     "Sampling": "sampling",
     "draw_samples": "sampling",
+    "EvaluationCallback": "training",
     "Scored": "scoring",
     "score_samples": "scoring",
 }
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from .sampling import draw_samples as draw_samples
     from .scoring import Scored as Scored
     from .scoring import score_samples as score_samples
+    from .training import EvaluationCallback as EvaluationCallback
 
 __all__ = sorted(_PUBLIC)
 

@@ -72,16 +72,17 @@ class EvalResult:
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def flat(self, prefix: str = "") -> dict[str, float]:
-        """Returns the numbers for a trainer's log: each metric, and the ends of its interval as `<name>/low`, `/high`.
+        """Returns the numbers for a trainer's log; of pass@k and maj@k the interval as well, `<name>/low` and `/high`.
 
         Args:
             prefix: Put before each name, such as `eval_`.
         """
         found = {}
         for name, e in self.metrics.items():
-            for suffix, value in (("", e.value), ("/low", e.low), ("/high", e.high)):
-                if math.isfinite(value):
-                    found[f"{prefix}{name}{suffix}"] = value
+            if e.problems:
+                found[f"{prefix}{name}"] = e.value
+                if name.startswith(("pass@", "maj@")):
+                    found |= {f"{prefix}{name}/low": e.low, f"{prefix}{name}/high": e.high}
         return found
 
 
@@ -90,7 +91,7 @@ def _json(value: float) -> float | None:
 
 
 def check_k(ks: Sequence[int], n: int) -> tuple[int, ...]:
-    """Returns the sizes k, sorted and each once.
+    """Returns the sizes k, sorted, each once, and 1 among them.
 
     Raises:
         UserError: One of them is not in 1..n.
@@ -98,7 +99,7 @@ def check_k(ks: Sequence[int], n: int) -> tuple[int, ...]:
     for k in ks:
         if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= n:
             raise UserError(f"k must be between 1 and n={n}, found {k!r}: pass@k is estimated from n >= k samples")
-    return tuple(sorted(set(ks))) or (1,)
+    return tuple(sorted({1, *ks}))
 
 
 def problem_values(scored: Sequence[Scored], problems: int, ks: Sequence[int]) -> dict[str, Array]:
