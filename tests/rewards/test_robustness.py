@@ -116,7 +116,10 @@ def test_a_hostile_gold_answer_does_no_harm(text):
     assert time.monotonic() - start < TIMEOUT_S
 
 
-PIECES = r"\frac { } 1 2 10 x ^ _ ( ) [ ] , \text{ and } $ \cup \in = < \le - + / \sqrt \pm % ! | \infty \{ \} & \\ : ; . cm"
+PIECES = (
+    r"\frac { } 1 2 10 x ^ _ ( ) [ ] , \text{ and } $ \cup \in = < "
+    r"\le - + / \sqrt \pm % ! | \infty \{ \} & \\ : ; . cm"
+)
 PIECES = [
     *PIECES.split(" "),
     r"\circ",
