@@ -64,6 +64,8 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
     _tag_names = [*trl.GRPOTrainer._tag_names, "trl-grpo-plus"]
 
+    control: Any  # TRL's
+
     # Every attribute added to TRL's trainer has its default here: TRL's tests build trainers with `object.__new__`.
     verifiers: tuple[Weighted, ...] = ()
     gate: Gate | None = None
