@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from ..verdict import Verdict
 from .launch import ZygoteGone, ZygoteProcess, how_it_died
 from .spec import Spec
-from .wire import BUILDING, BUILT, BYE, IMPORTED, frame
+from .wire import BORN, BUILDING, BUILT, BYE, IMPORTED, frame
 from .work import Task, Worker
 
 # A completion that others wait behind is set aside after so many mean times of a verdict, in these bounds.
@@ -70,6 +70,7 @@ class Dispatcher:
         self._workers: list[Worker] = []
         self._zygote: ZygoteProcess | None = None
         self._failed_zygotes = 0
+        self._loading: deque[list[str]] = deque()  # modules that the zygote was asked to import
         self._lazy: dict[str, None] = {}  # modules that verifiers import when they run
         self._never: set[str] = set()  # modules that ended a zygote: workers import them, and fail by themselves
         self._proven: set[int] = set()  # verifiers that have given a verdict
@@ -109,7 +110,7 @@ class Dispatcher:
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
-        return [worker.pid for worker in list(self._workers)]
+        return [worker.pid for worker in list(self._workers) if worker.pid is not None]
 
     @property
     def zygote_pid(self) -> int | None:
@@ -152,6 +153,9 @@ class Dispatcher:
                         with contextlib.suppress(BlockingIOError):
                             self._wake_read.recv(_READ)
                         continue
+                    if isinstance(key.data, ZygoteProcess):
+                        self._hear(key.data)
+                        continue
                     if events & selectors.EVENT_WRITE:
                         self._write(key.data)
                     if events & selectors.EVENT_READ:
@@ -181,16 +185,29 @@ class Dispatcher:
         self._load([*modules, *self._lazy])
 
     def _load(self, modules: Sequence[str]) -> None:
+        """Has modules imported for the workers to come."""
         modules = [module for module in modules if module not in self._never]
         try:
             self._get_zygote().preload(modules)
+            self._loading.append(modules)
         except ZygoteGone as error:
-            self._never.update(modules)
+            self._lose_zygote(str(error))
+
+    def _hear(self, zygote: ZygoteProcess) -> None:
+        """Takes in that modules are imported, or that the zygote has ended over them."""
+        if zygote is not self._zygote:
+            return
+        try:
+            for _ in range(zygote.loaded()):
+                self._loading.popleft()
+        except ZygoteGone as error:
+            self._never.update(*self._loading)
             self._lose_zygote(str(error))
 
     def _get_zygote(self) -> ZygoteProcess:
         if self._zygote is None:
             self._zygote = ZygoteProcess()
+            self._selector.register(self._zygote.control, selectors.EVENT_READ, self._zygote)
         return self._zygote
 
     def _take_incoming(self) -> None:
@@ -230,12 +247,11 @@ class Dispatcher:
 
     def _fork(self) -> Worker | None:
         try:
-            pid, connection = self._get_zygote().fork(self.memory_mib)
+            connection = self._get_zygote().fork(self.memory_mib)
         except ZygoteGone as error:
             self._lose_zygote(str(error))
             return None
-        self._failed_zygotes = 0  # it works
-        worker = Worker(pid, connection)
+        worker = Worker(connection)
         self._workers.append(worker)
         self._selector.register(connection, selectors.EVENT_READ, worker)
         return worker
@@ -247,8 +263,10 @@ class Dispatcher:
             self._queue.extendleft(reversed(worker.given))
             self._forget(worker)
         if self._zygote is not None:
+            self._selector.unregister(self._zygote.control)
             self._zygote.close()
             self._zygote = None
+        self._loading.clear()
         with self._lock:
             self._unloaded = list(self._specs)
         if self._failed_zygotes >= _ZYGOTES:
@@ -292,14 +310,16 @@ class Dispatcher:
             data, ended = b"", True
         for message in worker.frames.feed(data):
             began, worker.since = worker.since, time.monotonic()
-            if message[0] in (BUILDING, BUILT):
+            if message[0] == BORN:
+                worker.pid, worker.building = message[1], False
+                self._failed_zygotes = 0  # it works
+            elif message[0] in (BUILDING, BUILT):
                 worker.building = message[0] == BUILDING
             elif message[0] == IMPORTED:
                 fresh = [module for module in message[1] if module not in self._lazy]
                 self._lazy.update(dict.fromkeys(fresh))
                 if fresh:
                     self._load(fresh)
-                    worker.since = time.monotonic()
             elif message[0] == BYE:
                 self._dismiss(worker)
                 return
@@ -317,10 +337,10 @@ class Dispatcher:
 
     def _bury(self, worker: Worker) -> None:
         """A worker has died: its first completion is tried once more, the others have not begun."""
-        status = None
-        with contextlib.suppress(ZygoteGone):
-            status = self._get_zygote().kill(worker.pid, wait=True)
-        if worker.given:
+        if worker.given and worker.pid is not None:
+            status = None
+            with contextlib.suppress(ZygoteGone):
+                status = self._get_zygote().status(worker.pid)
             task = worker.given[0]
             task.deaths += 1
             if task.deaths >= _TRIES:
@@ -333,7 +353,8 @@ class Dispatcher:
         """Ends a worker; what it was given goes back to the queue."""
         self._queue.extendleft(reversed(worker.given))
         with contextlib.suppress(ZygoteGone):
-            self._get_zygote().kill(worker.pid)
+            if worker.pid is not None:  # else it ends as soon as it finds its socket closed
+                self._get_zygote().kill(worker.pid)
         self._forget(worker)
 
     def _forget(self, worker: Worker) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -39,6 +40,7 @@ class ZygoteProcess:
     def __init__(self) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(_ANSWER_S)
+        self._loaded = 0
         arguments = json.dumps([theirs.fileno(), os.getpid(), sys.path])
         try:
             self.process = subprocess.Popen(
@@ -51,45 +53,68 @@ class ZygoteProcess:
         finally:
             theirs.close()
 
-    def fork(self, memory_mib: int) -> tuple[int, socket.socket]:
-        """Returns (process id, socket) of a new worker.
+    def fork(self, memory_mib: int) -> socket.socket:
+        """Asks for a worker and returns the socket to it, which can be written to at once.
 
         Raises:
             ZygoteGone: There is no zygote any more.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            pid = self._ask({"fork": memory_mib}, [theirs.fileno()])
+            self._send({"fork": memory_mib}, [theirs.fileno()])
         except ZygoteGone:
             ours.close()
             raise
         finally:
             theirs.close()
         ours.setblocking(False)
-        return int(pid), ours
+        return ours
 
-    def kill(self, pid: int, wait: bool = False) -> int | None:
-        """Kills a worker that has not ended; waits for its end and returns its wait status where that is asked for."""
-        status: int | None = self._ask({"kill": pid, "wait": wait})
-        return status
+    def kill(self, pid: int) -> None:
+        """Kills a worker, if it has not ended."""
+        self._send({"kill": pid, "wait": False})
 
-    def signal(self, pid: int, number: int) -> None:
-        """Sends a signal to a worker, if it has not ended."""
-        self._ask({"signal": pid, "number": number})
+    def status(self, pid: int) -> int | None:
+        """Returns the wait status of a worker that has ended, `None` where there is none."""
+        self._send({"kill": pid, "wait": True})
+        while True:
+            answer = self._receive()
+            if "status" in answer:
+                status: int | None = answer["status"]
+                return status
+            self._loaded += 1
+
+    def signal(self, pid: int | None, number: int) -> None:
+        """Sends a signal to a worker, if it has said its process id and has not ended."""
+        self._send({"signal": pid, "number": number})
 
     def preload(self, modules: list[str]) -> None:
-        """Imports modules, for the workers to be; what fails shows again, with its reason, in the worker."""
-        self._ask({"preload": modules, "path": sys.path})
+        """Asks it to import modules, for the workers to be; `loaded` tells when it has."""
+        self._send({"preload": modules, "path": sys.path})
 
-    def _ask(self, request: dict[str, Any], fds: list[int] | None = None) -> Any:
+    def loaded(self) -> int:
+        """Returns how many requests to import were done since the last call, when the control socket is readable."""
+        if select.select([self.control], [], [], 0)[0]:
+            self._receive()
+            self._loaded += 1
+        done, self._loaded = self._loaded, 0
+        return done
+
+    def _send(self, request: dict[str, Any], fds: list[int] | None = None) -> None:
         try:
             socket.send_fds(self.control, [json.dumps(request).encode()], fds or [])
+        except OSError as error:
+            raise ZygoteGone(f"the process that starts the workers is gone ({self._how()}): {error}") from error
+
+    def _receive(self) -> dict[str, Any]:
+        try:
             answer = self.control.recv(_PACKET)
         except OSError as error:
             raise ZygoteGone(f"the process that starts the workers does not answer: {error}") from error
         if not answer:
             raise ZygoteGone(f"the process that starts the workers has ended ({self._how()})")
-        return json.loads(answer)
+        message: dict[str, Any] = json.loads(answer)
+        return message
 
     def _how(self) -> str:
         try:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 _LENGTH = struct.Struct("<Q")
 _MAX_CHARS = 2000  # of an answer or a reason
 
+BORN = "born"  # with the worker's process id: the first thing it says
 BUILDING = "building"  # a verifier is imported and built: no completion's time
 BUILT = "built"
 IMPORTED = "imported"  # modules that a verifier imported when it ran

@@ -46,8 +46,8 @@ class Task:
 class Worker:
     """The dispatcher's side of a worker: what it was given, and since when it is at the first of it."""
 
-    def __init__(self, pid: int, connection: socket.socket) -> None:
-        self.pid = pid
+    def __init__(self, connection: socket.socket) -> None:
+        self.pid: int | None = None  # until it says so
         self.connection = connection
         self.frames = Frames()
         self.outgoing: deque[memoryview] = deque()
@@ -55,7 +55,7 @@ class Worker:
         self.specs: set[int] = set()
         self.since = 0.0  # monotonic time at which it began with given[0]
         self.fresh = True  # it has given no verdict yet: its first one may be slow for no fault of the completion
-        self.building = False
+        self.building = True  # it is being born, or builds a verifier: no completion's time
         self.writing = False  # the selector watches for room to write
         self.aside = False  # it has only given[0], and ends with it
         self.stopped_at: float | None = None  # monotonic time since when it is stopped

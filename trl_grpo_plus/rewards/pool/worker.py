@@ -19,7 +19,7 @@ from typing import Any
 from ..registry import Verify, as_verify
 from ..verdict import Verdict, as_verdict
 from .spec import Spec
-from .wire import BUILDING, BUILT, BYE, IMPORTED, frame, read_frame, shortened
+from .wire import BORN, BUILDING, BUILT, BYE, IMPORTED, frame, read_frame, shortened
 
 _PR_SET_PDEATHSIG = 1
 
@@ -64,6 +64,7 @@ def serve(connection: socket.socket, memory_mib: int) -> None:
         memory_mib: The bound on the worker's memory: at half of it (a verifier that keeps what it computed) the worker
             says goodbye, and a fresh one takes over.
     """
+    connection.sendall(frame((BORN, os.getpid())))
     stream = connection.makefile("rb")
     specs: dict[int, Spec] = {}
     built: dict[int, Verify | str] = {}

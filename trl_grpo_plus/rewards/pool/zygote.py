@@ -4,12 +4,12 @@ It is started by exec from the trainer, so that nothing of CUDA, of the trainer'
 is in it. It imports the verifiers' modules once, has one thread, and lives as long as its control socket: when the
 trainer is gone, killed or not, it kills its workers and ends.
 
-Requests (JSON, one packet each, answered by one packet):
+Requests (JSON, one packet each; only the second and the last are answered):
 
-    {"fork": memory_mib} with the worker's socket attached    -> its process id
-    {"kill": process id, "wait": true}                        -> its wait status
-    {"signal": process id, "number": signal}                  -> nothing
-    {"preload": modules, "path": sys.path}                    -> the errors, by module
+    {"fork": memory_mib} with the worker's socket attached, by which the worker then says its process id
+    {"kill": process id, "wait": true}                        -> {"status": its wait status}; nothing without wait
+    {"signal": process id, "number": signal}
+    {"preload": modules, "path": sys.path}                    -> {"loaded": true}
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
 from typing import Any
 
@@ -61,35 +60,31 @@ class Zygote:
             data, fds, _, _ = socket.recv_fds(self.control, _PACKET, 1)
             if not data:
                 break
-            request = json.loads(data)
-            self.control.send(json.dumps(self._answer(request, fds)).encode())
+            answer = self._answer(json.loads(data), fds)
+            if answer is not None:
+                self.control.send(json.dumps(answer).encode())
         for pid in self.alive:
             _kill(pid)
 
-    def _answer(self, request: dict[str, Any], fds: list[int]) -> Any:
+    def _answer(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any] | None:
         if "fork" in request:
-            return self._fork(fds[0], request["fork"])
-        if "signal" in request:
+            self._fork(fds[0], request["fork"])
+        elif "signal" in request:
             if request["signal"] in self.alive:
                 os.kill(request["signal"], request["number"])
-            return None
-        if "kill" in request:
-            return self._end(request["kill"], request["wait"])
-        sys.path[:] = request["path"]
-        errors = {}
-        for module in request["preload"]:
-            try:
-                name, _, function = module.partition(":")
-                found = importlib.import_module(name)
-                if function:
-                    getattr(found, function)()
-            except BaseException as error:
-                errors[module] = f"{type(error).__name__}: {error}"
-        gc.collect()
-        gc.freeze()  # keeps the pages of what was imported shared with the workers
-        return {"errors": errors, "threads": threading.active_count()}
+        elif "kill" in request:
+            status = self._end(request["kill"], request["wait"])
+            return {"status": status} if request["wait"] else None
+        else:
+            sys.path[:] = request["path"]
+            for module in request["preload"]:
+                _load(module)
+            gc.collect()
+            gc.freeze()  # keeps the pages of what was imported shared with the workers
+            return {"loaded": True}
+        return None
 
-    def _fork(self, fd: int, memory_mib: int) -> int:
+    def _fork(self, fd: int, memory_mib: int) -> None:
         pid = os.fork()
         if pid == 0:
             code = 1
@@ -105,14 +100,15 @@ class Zygote:
                 os._exit(code)
         os.close(fd)
         self.alive.add(pid)
-        return pid
 
     def _end(self, pid: int, wait: bool) -> int | None:
         """Kills a worker that is still there; returns its wait status, `None` without `wait` or where it lingers."""
         if pid in self.alive:
             _kill(pid)
+            if not wait:
+                self.forgotten.add(pid)
         if not wait:
-            self.forgotten.add(pid)
+            self.status.pop(pid, None)
             return None
         end = time.monotonic() + _REAP_S
         while pid in self.alive and time.monotonic() < end:
@@ -131,6 +127,15 @@ class Zygote:
                         self.forgotten.discard(pid)
                     else:
                         self.status[pid] = status
+
+
+def _load(module: str) -> None:
+    """Imports a module, or calls `module:function`; what fails fails again in the worker, where it has a verdict."""
+    name, _, function = module.partition(":")
+    with contextlib.suppress(BaseException):
+        found = importlib.import_module(name)
+        if function:
+            getattr(found, function)()
 
 
 def _kill(pid: int) -> None:
