@@ -11,7 +11,8 @@ The tree is the data flow of one optimizer step (B prompts, G completions per pr
     forward/      prompt and completion ids     ->  log-probabilities (B*G, T)
     trainer       log-probabilities, advantages ->  loss ()                                TRL's own
 
-`recipe`, `cli` and `report` run it from a YAML file; `quickstart/` is a whole run on a laptop.
+`recipe`, `cli` and `report` run it from a YAML file; `evaluation/` measures a model by pass@k and maj@k, during it and
+after it; `quickstart/` is a whole run on a laptop.
 """
 
 from __future__ import annotations

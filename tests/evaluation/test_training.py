@@ -1,6 +1,9 @@
 """The evaluation during a training: the numbers of `evaluate`, at every evaluation, for the best checkpoint too."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from trl_grpo_plus.recipe import load_recipe
 from trl_grpo_plus.rewards import Verdict, register
 from trl_grpo_plus.train import train
 
+ROOT = Path(__file__).parents[2]
 ROWS = Dataset.from_list(
     [{"prompt": [{"role": "user", "content": f"{i}+{i}="}], "answer": str(2 * i)} for i in range(4)]
 )
@@ -190,3 +194,21 @@ def test_no_rows(tiny_model, tmp_path):
     with pytest.raises(UserError, match="needs held-out prompts"):
         trainer.evaluate()
     trainer.evaluate(ROWS.select(range(1)))
+
+
+def test_two_processes_share_the_problems(tiny_model, tmp_path):
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
+    launcher += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    arguments = [tiny_model, str(tmp_path), str(tmp_path / "two.json")]
+    command = [sys.executable, *launcher, "-m", "tests.evaluation.run_evaluation", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    from tests.evaluation.run_evaluation import main
+
+    main(tiny_model, str(tmp_path), str(tmp_path / "one.json"))
+    one, two = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("one", "two"))
+    assert (one.pop("processes"), two.pop("processes")) == (1, 2) and 0 < one["eval_pass@1"] < 1
+    for found in (one, two):
+        found.pop("eval_runtime")
+    assert one == two
