@@ -32,24 +32,28 @@ DEEP = {
 }
 
 
-def plan_both(setting) -> dict:
-    found = {}
-    for name, exact in (("closed", False), ("exact", True)):
-        made = plan(setting, exact=exact)
-        found[name] = {"peak": made.peak, "phase": str(made.limiting_phase), "took_s": round(made.took_s, 3)}
-        found[name]["totals"] = {str(phase): total for phase, total in made.totals.items()}
-    return found
+def planned(setting, exact: bool) -> dict:
+    made = plan(setting, exact=exact)
+    return {
+        "peak": made.peak,
+        "phase": str(made.limiting_phase),
+        "took_s": round(made.took_s, 3),
+        "totals": {str(phase): total for phase, total in made.totals.items()},
+    }
 
 
 def summarize(settings: list[dict]) -> dict:
-    summary = {"settings": len(settings)}
+    summary = {}
     for name in ("closed", "exact"):
-        errors = [abs(s[name]["peak"] / s["measured"]["all"] - 1) for s in settings]
-        summary[name] = {
-            "median_error": statistics.median(errors),
-            "largest_error": max(errors),
-            "median_s": statistics.median(s[name]["took_s"] for s in settings),
-        }
+        chosen = [s for s in settings if name in s]
+        if chosen:
+            errors = [abs(s[name]["peak"] / s["measured"]["all"] - 1) for s in chosen]
+            summary[name] = {
+                "settings": len(chosen),
+                "median_error": statistics.median(errors),
+                "largest_error": max(errors),
+                "median_s": statistics.median(s[name]["took_s"] for s in chosen),
+            }
     return summary
 
 
@@ -68,6 +72,11 @@ def depths() -> list[dict]:
     return rows
 
 
+def show(entry: dict, name: str) -> None:
+    error = entry[name]["peak"] / entry["measured"]["all"] - 1
+    print(f"seed {entry['seed']:3d}  {name} {error:+.3%}  {entry['setting']}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(40)))
@@ -81,10 +90,8 @@ def main() -> None:
 
     def save() -> None:
         settings = [known[seed] for seed in sorted(known)]
-        complete = [s for s in settings if "exact" in s]
-        summary = summarize(complete) if complete else {}
         kept = {k: v for k, v in record.items() if k == "depths"}
-        new = {"environment": environment(), "summary": summary, **kept, "settings": settings}
+        new = {"environment": environment(), "summary": summarize(settings), **kept, "settings": settings}
         given.out.write_text(json.dumps(new, indent=1) + "\n")
 
     if given.depths:
@@ -94,15 +101,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for seed in given.seeds:
             setting = draw(random.Random(seed))
-            entry = known.get(seed)
-            if entry is None:
+            if seed not in known:
                 measured = measure(setting, Path(scratch))
-                entry = known[seed] = {"seed": seed, "setting": describe(setting), "measured": measured}
-            if "exact" not in entry or given.replan:
-                entry.update(plan_both(setting))
+                known[seed] = {"seed": seed, "setting": describe(setting), "measured": measured}
+            if given.replan or "closed" not in known[seed]:
+                known[seed]["closed"] = planned(setting, exact=False)
                 save()
-            closed, exact = (entry[name]["peak"] / entry["measured"]["all"] - 1 for name in ("closed", "exact"))
-            print(f"seed {seed:3d}  closed {closed:+.2%}  exact {exact:+.3%}  {describe(setting)}", flush=True)
+            show(known[seed], "closed")
+    for seed in given.seeds:
+        if given.replan or "exact" not in known[seed]:
+            known[seed]["exact"] = planned(draw(random.Random(seed)), exact=True)
+            save()
+        show(known[seed], "exact")
     print(json.dumps(json.loads(given.out.read_text())["summary"], indent=1))
 
 

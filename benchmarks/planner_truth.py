@@ -140,9 +140,7 @@ class Watch(TrainerCallback):
                 storage = item.untyped_storage()
                 storages[storage.data_ptr()] = storage.nbytes()
         self.before = sum(storages.values())
-        self.profiler = torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
-        )
+        self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
         self.profiler.__enter__()
 
     def on_train_end(self, args, state, control, **kwargs):

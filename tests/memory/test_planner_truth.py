@@ -1,7 +1,6 @@
 """Plans against what our trainers really take on the CPU: settings drawn at random (the benchmark draws forty)."""
 
 import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,4 +29,3 @@ def test_plans_hold(seed, scratch, monkeypatch):
     if SEEDS[seed]:
         exact = plan(setting, exact=True).peak / measured - 1
         assert abs(exact) < 0.005, f"simulation {exact:+.3%} on {describe(setting)}"
-    assert sys.modules["planner_truth"]

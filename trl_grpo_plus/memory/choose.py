@@ -52,13 +52,13 @@ def choose(
     """
     overhead = overhead or Overhead()
     fits = fits_on(free_bytes, overhead)
-    rows = setting.rows
+    rows, generated = setting.batch * setting.steps, setting.rows
     reasons = []
     larger = [b for b in range(setting.batch, rows + 1) if rows % b == 0]
     smaller = [b for b in range(1, setting.batch) if rows % b == 0]
 
     def at(mode: str, batch: int) -> Setting:
-        return setting.but(mode=mode, batch=batch, accumulation=rows // batch)
+        return setting.but(mode=mode, batch=batch, accumulation=rows // batch, steps_per_generation=generated // batch)
 
     def largest_batch(mode: str, sizes: list[int]) -> int | None:
         return largest(sizes, lambda batch: fits(at(mode, batch)))

@@ -42,6 +42,7 @@ class Setting:
         group: G, completions per prompt.
         batch: Completions of a micro-batch, `per_device_train_batch_size`.
         accumulation: Micro-batches of an optimizer step; `None`: as few as make whole groups.
+        steps_per_generation: Micro-batches of a generation batch; `None`: those of an optimizer step, as in TRL.
         share_prompt: Each distinct prompt of a micro-batch runs once, without padding (GRPO's forwards).
         padding: Rows differ in length, so that the plain forward has a mask.
         max_tokens_per_forward: Token budget of one forward.
@@ -71,6 +72,7 @@ class Setting:
     group: int | None = None
     batch: int = 8
     accumulation: int | None = None
+    steps_per_generation: int | None = None
     share_prompt: bool = True
     padding: bool = True
     max_tokens_per_forward: int | None = None
@@ -101,7 +103,7 @@ class Setting:
         if self.reference is None:
             object.__setattr__(self, "reference", self.algorithm == "ppo")
         for name in ("prompt", "completion", "group", "batch", "accumulation", "lora_rank", "gpus", "iterations",
-                     "max_tokens_per_forward"):  # fmt: skip
+                     "max_tokens_per_forward", "steps_per_generation"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise UserError(f"--{name.replace('_', '-')} {value!r}: expected a whole number from 1 upwards")
@@ -130,7 +132,7 @@ class Setting:
 
     @property
     def steps(self) -> int:
-        """Micro-batches of an optimizer step, and of a generation batch."""
+        """Micro-batches of an optimizer step."""
         assert self.accumulation is not None
         return self.accumulation
 
@@ -142,7 +144,7 @@ class Setting:
     @property
     def rows(self) -> int:
         """Completions of a generation batch on one device."""
-        return self.batch * self.steps
+        return self.batch * (self.steps_per_generation or self.steps)
 
     @property
     def base_width(self) -> int:
@@ -167,13 +169,14 @@ class Setting:
     @property
     def needs_old_logprobs(self) -> bool:
         assert self.iterations is not None
-        return self.iterations > 1 or (self.ppo and bool(self.reference))
+        passes = (self.steps_per_generation or self.steps) * self.iterations
+        return self.steps % passes != 0 or (self.ppo and bool(self.reference))
 
     def but(self, **changes: Any) -> Setting:
-        """Returns the setting with other values; accumulation and what depends on it are derived anew."""
+        """Returns the setting with other values; accumulation is derived anew where it depends on them."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if "accumulation" not in changes and {"batch", "group"} & set(changes):
-            changes = {**changes, "accumulation": None}
+        if {"batch", "group"} & set(changes):
+            changes = {"accumulation": None, "steps_per_generation": None, **changes}
         return Setting(**{**fields, **changes})
 
     def to_dict(self) -> dict[str, Any]:
