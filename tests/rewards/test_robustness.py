@@ -17,6 +17,11 @@ REFERENCE = {
     "length": ({"max_tokens": 100}, {"completion_ids": [1] * 10}, "short"),
     "math": ({}, {"answer": r"\frac{1}{2}"}, r"so \boxed{0.5}"),
     "multiple_choice": ({}, {"answer": "B", "choices": "ABCD"}, "The answer is B."),
+    "reasoning_gym": (
+        {},
+        {"entry": {"answer": "72", "metadata": {"source_dataset": "chain_sum"}}},
+        "<answer>72</answer>",
+    ),
     "regex": ({"pattern": r"\b7+2\b"}, {}, "it is 72"),
     "repetition": ({"unit": "words"}, {}, "each word is said only once"),
     "think_format": ({}, {}, "<think>48 + 24</think>72"),
@@ -117,8 +122,7 @@ def test_a_hostile_gold_answer_does_no_harm(text):
 
 
 PIECES = (
-    r"\frac { } 1 2 10 x ^ _ ( ) [ ] , \text{ and } $ \cup \in = < "
-    r"\le - + / \sqrt \pm % ! | \infty \{ \} & \\ : ; . cm"
+    r"\frac { } 1 2 10 x ^ _ ( ) [ ] , \text{ and } $ \cup \in = < \le - + / \sqrt \pm % ! | \infty \{ \} & \\ : ; ."
 )
 PIECES = [
     *PIECES.split(" "),
@@ -134,6 +138,7 @@ PIECES = [
     " ",
     "#### ",
     "\n",
+    "cm",
 ]
 
 

@@ -12,11 +12,14 @@ from . import (  # noqa: F401  (importing registers them)
     exact_match,
     gsm8k,
     json_schema,
+    judge,
     length,
     math,
     multiple_choice,
+    reasoning_gym,
     regex,
     repetition,
+    reward_model,
     think_format,
 )
 from .build import Weighted, build_rewards, check_columns
