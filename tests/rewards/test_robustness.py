@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trl_grpo_plus.rewards import RewardFunction, build_rewards, entries
+from trl_grpo_plus.rewards import RewardFunction, build_rewards, entries, get
 
 # name -> (options, row, a completion that deserves the highest value)
 REFERENCE = {
@@ -145,7 +145,7 @@ PIECES = [
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
 def test_no_formula_makes_math_raise(text):
-    function = build_rewards(["math"])[0].function
+    verify = get("math").build()
     for answer in ("72", r"\sqrt{2}", "x^2+1", "(1,2)", r"\{1,2\}", r"(-\infty,1)\cup(3,\infty)"):
-        bounded("math", function.verdict(f"\\boxed{{{text}}}", {"answer": answer}))
-    bounded("math", function.verdict(f"\\boxed{{{text}}}", {"answer": text}))
+        bounded("math", verify(f"\\boxed{{{text}}}", {"answer": answer}))
+    bounded("math", verify(f"\\boxed{{{text}}}", {"answer": text}))

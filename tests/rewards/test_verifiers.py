@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from trl_grpo_plus.rewards import build_rewards
+from trl_grpo_plus.rewards import build_rewards, get
 from trl_grpo_plus.rewards.marks import boxes, final_mark, last_box
 from trl_grpo_plus.rewards.text import completion_text, without_reasoning
 
@@ -60,7 +60,7 @@ def test_gsm8k(completion, answer, expected):
 @pytest.mark.parametrize("name", ["gsm8k", "math"])
 def test_every_reference_solution_of_gsm8k_pays_and_none_with_another_final_number(name, gsm8k_dir):
     """Every fourth; `benchmarks/bench_gsm8k_rewards.py` takes all of them."""
-    verify = build_rewards([name])[0].function.verdict
+    verify = get(name).build()
     lines = [line for split in ("train", "test") for line in (gsm8k_dir / f"{split}.jsonl").read_text().splitlines()]
     assert len(lines) == 8792
     for line in lines[::4]:

@@ -27,7 +27,9 @@ def _scorer(name: str) -> Callable[[Any, Any], float]:
         from reasoning_gym import get_score_answer_fn
         from reasoning_gym.factory import DATASETS
     except ImportError as error:
-        raise UserError("reward `reasoning_gym` needs the package: pip install 'trl-grpo-plus[reasoning-gym]'") from error
+        raise UserError(
+            "reward `reasoning_gym` needs the package: pip install 'trl-grpo-plus[reasoning-gym]'"
+        ) from error
     if name not in DATASETS:
         raise UserError(f"reasoning_gym has no dataset `{name}`{did_you_mean(name, DATASETS)}")
     scorer: Callable[[Any, Any], float] = get_score_answer_fn(name)
