@@ -30,19 +30,15 @@ from collections import deque
 from collections.abc import Sequence
 
 from ..verdict import Verdict
+from .clocks import STARTUP_S, Clocks
 from .launch import ZygoteGone, ZygoteProcess, how_it_died
 from .spec import Spec
 from .wire import BORN, BUILDING, BUILT, BYE, IMPORTED, frame
 from .work import Task, Worker
 
-# A completion that others wait behind is set aside after so many mean times of a verdict, in these bounds.
-_SLOW_MEANS, _SLOW_MIN_S, _SLOW_MAX_S = 6.0, 0.025, 0.25
-_MEAN_WEIGHT = 0.05  # of the newest verdict in the running mean
-_MAX_CREDIT = 0.2  # of a timeout, taken off for what those set aside have cost the others
 _STOPPED_S = 2.0  # that a completion set aside stands still, at most
 _ASIDE = 32  # completions set aside at a time, at most
 _IN_ADVANCE = 16  # completions given to a worker in one go, at most
-_STARTUP_S = 120.0  # to import and build a verifier in a worker
 _TRIES = 2  # deaths of a worker before the completion is to blame
 _ZYGOTES = 3  # failures to start in a row before giving up
 _READ = 1 << 16
@@ -73,9 +69,7 @@ class Dispatcher:
         self._loading: deque[list[str]] = deque()  # modules that the zygote was asked to import
         self._lazy: dict[str, None] = {}  # modules that verifiers import when they run
         self._never: set[str] = set()  # modules that ended a zygote: workers import them, and fail by themselves
-        self._proven: set[int] = set()  # verifiers that have given a verdict
-        self._mean_s = 0.0  # running mean of the time of a verdict
-        self._held_up_s = 0.0  # what the completions set aside have cost the others, in the present rush
+        self._clocks = Clocks()
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -309,12 +303,13 @@ class Dispatcher:
         except OSError:
             data, ended = b"", True
         for message in worker.frames.feed(data):
-            began, worker.since = worker.since, time.monotonic()
+            worker.since = time.monotonic()
             if message[0] == BORN:
                 worker.pid, worker.building = message[1], False
                 self._failed_zygotes = 0  # it works
             elif message[0] in (BUILDING, BUILT):
                 worker.building = message[0] == BUILDING
+                worker.cpu_s = message[1]
             elif message[0] == IMPORTED:
                 fresh = [module for module in message[1] if module not in self._lazy]
                 self._lazy.update(dict.fromkeys(fresh))
@@ -325,10 +320,11 @@ class Dispatcher:
                 return
             elif worker.given and message[0] == worker.given[0].id:
                 task = worker.given.popleft()
-                task.finish(Verdict(*message[1:]))
+                *verdict, cpu_s = message[1:]
+                task.finish(Verdict(*verdict))
                 worker.fresh = False
-                self._proven.add(task.spec)
-                self._mean_s += _MEAN_WEIGHT * (worker.since - began - self._mean_s)
+                self._clocks.verdict(task.spec, cpu_s - worker.cpu_s)
+                worker.cpu_s = cpu_s
                 if worker.aside:
                     self._dismiss(worker)  # it cannot get its priority back
                     return
@@ -370,27 +366,16 @@ class Dispatcher:
     def _aside(self) -> int:
         return sum(worker.aside for worker in self._workers)
 
-    def _limit_s(self, worker: Worker) -> float:
-        if worker.building:
-            return _STARTUP_S
-        timeout_s = worker.given[0].timeout_s
-        return timeout_s - min(self._held_up_s, _MAX_CREDIT * timeout_s) if worker.aside else timeout_s
-
-    def _slow_s(self, worker: Worker) -> float:
-        if worker.fresh:  # the first verdict of a process takes longer, the very first of a verifier as its imports do
-            return _SLOW_MAX_S if worker.given[0].spec in self._proven else worker.given[0].timeout_s
-        return min(max(_SLOW_MEANS * self._mean_s, _SLOW_MIN_S), _SLOW_MAX_S)
-
     def _until_next_clock(self) -> float | None:
         """Returns the seconds until the dispatcher must look at a clock, or `None` where no one is at work."""
         busy = [worker for worker in self._workers if worker.given]
         if not busy:
-            self._held_up_s = 0.0
+            self._clocks.rest()
             return 0.05 if self._queue else None  # a queue without workers: the zygote is started anew
         going = [worker for worker in busy if worker.stopped_at is None]
-        waits = [self._limit_s(worker) - worker.elapsed_s() for worker in going]
+        waits = [self._clocks.limit_s(worker) - worker.elapsed_s() for worker in going]
         waits += [_STOPPED_S - worker.stood_still_s() for worker in busy if worker.stopped_at is not None]
-        waits += [self._slow_s(worker) - worker.elapsed_s() for worker in going if self._holds_up(worker)]
+        waits += [self._clocks.next_look_s(worker) for worker in going if self._holds_up(worker)]
         return max(min(waits, default=1.0), 0.0) + 0.001
 
     def _holds_up(self, worker: Worker) -> bool:
@@ -402,12 +387,12 @@ class Dispatcher:
         for worker in list(self._workers):
             if not worker.given:
                 continue
-            if self._holds_up(worker) and worker.elapsed_s() > self._slow_s(worker):
+            if self._holds_up(worker) and self._clocks.is_slow(worker):
                 first = worker.given[0]
                 self._read(worker)  # a verdict may have come while this thread waited for its turn
                 if worker in self._workers and worker.given and worker.given[0] is first:
                     self._set_aside(worker)
-            if worker in self._workers and worker.given and worker.elapsed_s() > self._limit_s(worker):
+            if worker in self._workers and worker.given and worker.elapsed_s() > self._clocks.limit_s(worker):
                 self._time_out(worker)
 
     def _set_aside(self, worker: Worker) -> None:
@@ -416,7 +401,7 @@ class Dispatcher:
         self._queue.extendleft(reversed(worker.given))
         worker.given = deque([first])
         worker.aside = True
-        self._held_up_s += worker.elapsed_s() / self.size
+        self._clocks.set_aside(worker.elapsed_s() / self.size)
 
     def _stop_and_go(self) -> None:
         """Stops those set aside while others wait for their first run, and lets them go on when none does.
@@ -441,7 +426,7 @@ class Dispatcher:
         still = worker in self._workers and worker.given and worker.given[0] is first
         if not still or worker.building != building:
             return
-        what = f"the verifier could not be loaded within {_STARTUP_S:g} s"
+        what = f"the verifier could not be loaded within {STARTUP_S:g} s"
         if not building:
             what = f"no verdict after {worker.elapsed_s():.1f} s (the timeout is {first.timeout_s:g} s)"
         first.finish(Verdict.failed(what, "timeout"))

@@ -1,8 +1,9 @@
 """The bytes between the dispatcher and a worker: frames of a length and a pickle.
 
 To a worker: `("spec", number, spec, None)`, and tasks `(number of the spec, task id, completion, row)`, pickled one by
-one by whoever asks for verdicts. From a worker, one frame for each: `(task id, value, answer, reason, failure)`, and
-the marks below. The dispatcher never blocks on a worker, and a worker knows nothing but to read the next frame.
+one by whoever asks for verdicts. From a worker, one frame for each: `(task id, value, answer, reason, failure,
+processor time used so far)`, and the marks below. The dispatcher never blocks on a worker, and a worker knows nothing
+but to read the next frame.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _LENGTH = struct.Struct("<Q")
 _MAX_CHARS = 2000  # of an answer or a reason
 
 BORN = "born"  # with the worker's process id: the first thing it says
-BUILDING = "building"  # a verifier is imported and built: no completion's time
+BUILDING = "building"  # a verifier is imported and built, which is no completion's time; with the processor time
 BUILT = "built"
 IMPORTED = "imported"  # modules that a verifier imported when it ran
 BYE = "bye"  # the worker ends by its own will; what it was given and did not begin is undone

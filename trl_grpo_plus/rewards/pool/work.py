@@ -57,6 +57,7 @@ class Worker:
         self.fresh = True  # it has given no verdict yet: its first one may be slow for no fault of the completion
         self.building = True  # it is being born, or builds a verifier: no completion's time
         self.writing = False  # the selector watches for room to write
+        self.cpu_s = 0.0  # processor time that it had used when it began with given[0]
         self.aside = False  # it has only given[0], and ends with it
         self.stopped_at: float | None = None  # monotonic time since when it is stopped
         self.stopped_s = 0.0  # how long it was stopped before
@@ -64,6 +65,22 @@ class Worker:
     def elapsed_s(self) -> float:
         """Returns the time that counts for the completion that it is at."""
         return time.monotonic() - self.since - self.stood_still_s()
+
+    def used_cpu_s(self) -> float:
+        """Returns the processor time that it has used for the completion that it is at."""
+        try:
+            with open(f"/proc/{self.pid}/schedstat") as file:
+                return int(file.read().split()[0]) / 1e9 - self.cpu_s
+        except (OSError, ValueError):  # it has ended, or the kernel keeps no such account
+            return self.elapsed_s()
+
+    def is_asleep(self) -> bool:
+        """Returns whether it waits for something else than a processor."""
+        try:
+            with open(f"/proc/{self.pid}/stat") as file:
+                return file.read().rpartition(")")[2].split()[0] != "R"
+        except (OSError, IndexError):
+            return True
 
     def stood_still_s(self) -> float:
         """Returns for how long it was stopped since it was set aside."""

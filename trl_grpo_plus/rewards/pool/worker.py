@@ -14,6 +14,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from typing import Any
 
 from ..registry import Verify, as_verify
@@ -79,11 +80,12 @@ def serve(connection: socket.socket, memory_mib: int) -> None:
             specs[task] = completion
             continue
         if number not in built:
-            connection.sendall(frame((BUILDING,)))
+            connection.sendall(frame((BUILDING, time.thread_time())))
             built[number] = _build(specs[number])
-            connection.sendall(frame((BUILT,)))
+            connection.sendall(frame((BUILT, time.thread_time())))
         verdict = _verify(built[number], completion, row)
-        message = (task, verdict.value, shortened(verdict.answer), shortened(verdict.reason), verdict.failure)
+        texts = (shortened(verdict.answer), shortened(verdict.reason))
+        message = (task, verdict.value, *texts, verdict.failure, time.thread_time())
         imported = b""
         if len(sys.modules) > len(modules):
             fresh = [name for name in list(sys.modules) if name not in modules]
