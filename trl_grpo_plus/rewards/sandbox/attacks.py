@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sys
@@ -129,7 +130,9 @@ class Fixtures:
         }
 
     def plant(self) -> None:
-        """Puts everything in its place."""
+        """Puts everything in its place, and takes away what is not in it."""
+        for path in self.directory.iterdir():
+            shutil.rmtree(path, ignore_errors=True)
         for name in ("home", "out"):
             (self.directory / name).mkdir(exist_ok=True)
         self.canary.write_text(self.secret)

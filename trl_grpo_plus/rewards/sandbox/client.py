@@ -236,6 +236,10 @@ class Server:
         """Process id of the server (of its keeper, at level `namespaces`)."""
         return self._process.pid
 
+    def alive(self) -> bool:
+        """Returns whether the server still runs."""
+        return self._process.poll() is None
+
     def close(self) -> None:
         """Ends the server and everything that it runs."""
         self._socket.close()

@@ -96,7 +96,12 @@ class Sandbox:
         with self._lock:
             if os.getpid() != self._pid:  # forked: the servers are the other process's
                 self._pid, self._idle = os.getpid(), {False: [], True: []}
-            server = self._idle[loaded].pop() if self._idle[loaded] else None
+            server = None
+            while self._idle[loaded] and server is None:
+                server = self._idle[loaded].pop()
+                if not server.alive():  # died while it had nothing to do
+                    server.close()
+                    server = None
         if server is None:
             server = Server(self.level, self._packages if loaded else ())
         try:

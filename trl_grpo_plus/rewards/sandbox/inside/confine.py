@@ -12,12 +12,13 @@ import os
 import resource
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from . import kernel, landlock, seccomp
 
 # Nothing but these is left open; a program's own files and pipes need a few more.
 _OPEN_FILES = 64
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the server's; an exec has reset all others
 _THREADS = 512  # per server; counts where the kernel counts processes per user namespace, and not for root
 
 
@@ -40,6 +41,20 @@ class Confinement:
     readable: tuple[str, ...]
     writable: tuple[str, ...]
     scratch: str
+    # Made in the server, so that no program waits for them.
+    rules: int = field(init=False)
+    filter: seccomp.Filter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.renew()
+        object.__setattr__(self, "filter", seccomp.Filter(self.machine, self.files))
+
+    def renew(self) -> None:
+        """Makes the rules for files anew, after the scratch directory has become another one."""
+        if getattr(self, "rules", -1) >= 0:
+            os.close(self.rules)
+        rules = landlock.ruleset(self.landlock_abi, self.readable, self.writable) if self.landlock_abi else -1
+        object.__setattr__(self, "rules", rules)
 
     @property
     def files(self) -> seccomp.Files:
@@ -66,13 +81,13 @@ def confine(
         OSError: Something could not be given up; the process must not run anything then.
     """
     os.setsid()
-    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in descriptors]
+    kept = [*descriptors, *([confinement.rules] if confinement.rules >= 0 else [])]
+    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in kept]
     for i, descriptor in enumerate(high):
         os.dup2(descriptor, i)
     os.closerange(len(high), 65536)
-    for number in range(1, signal.NSIG):
-        if number not in (signal.SIGKILL, signal.SIGSTOP) and signal.getsignal(number) is not None:
-            signal.signal(number, signal.SIG_DFL)
+    for number in _HANDLED:
+        signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # as in every Python: the write raises an OSError
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -98,8 +113,7 @@ def confine(
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != server:
         os._exit(1)
-    if confinement.landlock_abi:
-        landlock.restrict(confinement.landlock_abi, confinement.readable, confinement.writable)
+    if confinement.rules >= 0:
+        landlock.restrict(len(descriptors))  # which closes them
     if confinement.level != "rlimits":
-        code = seccomp.program(confinement.machine, os.getpid(), confinement.files)
-        seccomp.install(seccomp.pack(code))
+        seccomp.install(confinement.filter.packed(os.getpid()))

@@ -30,8 +30,8 @@ def abi() -> int:
         return 0
 
 
-def restrict(version: int, readable: Sequence[str], writable: Sequence[str]) -> None:
-    """Restricts the calling thread for good.
+def ruleset(version: int, readable: Sequence[str], writable: Sequence[str]) -> int:
+    """Returns a descriptor of rules, which any process may put upon itself with `restrict`.
 
     Args:
         version: What `abi()` returned, at least 1.
@@ -48,7 +48,7 @@ def restrict(version: int, readable: Sequence[str], writable: Sequence[str]) -> 
     scope = _SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS if version >= 6 else 0
     size = 8 if version < 4 else 16 if version < 6 else 24
     attributes = struct.pack("=QQQ", files, network, scope)[:size]
-    ruleset = kernel.syscall(LANDLOCK_CREATE_RULESET, attributes, size, 0, what="landlock_create_ruleset")
+    rules = kernel.syscall(LANDLOCK_CREATE_RULESET, attributes, size, 0, what="landlock_create_ruleset")
     read = _READ_FILE | _READ_DIR
     write_file = _READ_FILE | _WRITE_FILE | (_TRUNCATE & files)
     write = read | write_file | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | (_REFER & files)
@@ -60,8 +60,17 @@ def restrict(version: int, readable: Sequence[str], writable: Sequence[str]) -> 
                 continue
             directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
             rule = struct.pack("=QI", in_directory if directory else on_file, descriptor)
-            kernel.syscall(LANDLOCK_ADD_RULE, ruleset, 1, rule, 0, what=f"landlock_add_rule {path}")
+            kernel.syscall(LANDLOCK_ADD_RULE, rules, 1, rule, 0, what=f"landlock_add_rule {path}")
             os.close(descriptor)
+    return rules
+
+
+def restrict(rules: int) -> None:
+    """Restricts the calling thread to the rules, for good, and closes them.
+
+    Raises:
+        OSError: The kernel refused.
+    """
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    kernel.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0, what="landlock_restrict_self")
-    os.close(ruleset)
+    kernel.syscall(LANDLOCK_RESTRICT_SELF, rules, 0, what="landlock_restrict_self")
+    os.close(rules)

@@ -96,8 +96,10 @@ def _bind(path: str) -> None:
     kernel.mount(None, target, None, kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | kernel.MS_NOSUID | kept)
 
 
-def empty_scratch() -> None:
-    """Leaves nothing of a program behind: a new file system where the old one has anything in it."""
-    if os.listdir(SCRATCH):
-        kernel.unmount(SCRATCH)
-        kernel.mount("tmpfs", SCRATCH, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, _SCRATCH_OPTIONS)
+def empty_scratch() -> bool:
+    """Leaves nothing of a program behind: a new file system where the old one has anything in it; whether it had."""
+    if not os.listdir(SCRATCH):
+        return False
+    kernel.unmount(SCRATCH)
+    kernel.mount("tmpfs", SCRATCH, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, _SCRATCH_OPTIONS)
+    return True

@@ -148,6 +148,27 @@ def pack(code: list[Instruction]) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
+class Filter:
+    """A filter that is made once and for all processes but for the pid in it.
+
+    Args:
+        machine: `os.uname().machine`; another than the tables' has no filter.
+        files: See `program`.
+    """
+
+    def __init__(self, machine: str, files: Files) -> None:
+        marked = [program(machine, pid, files) if machine in TABLES else [] for pid in (0, 1)]
+        self._packed = bytearray(pack(marked[0]))
+        pairs = enumerate(zip(*marked, strict=True))
+        self._pid_at = [8 * i + 4 for i, (one, other) in pairs if one != other]
+
+    def packed(self, pid: int) -> bytes:
+        """Returns the filter of a process."""
+        for offset in self._pid_at:
+            struct.pack_into("=I", self._packed, offset, pid)
+        return bytes(self._packed)
+
+
 def install(packed: bytes) -> None:
     """Puts a filter on the calling thread, and on what it starts, for good.
 

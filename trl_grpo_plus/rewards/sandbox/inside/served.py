@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
-import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from . import codec, frames
 
+_COROUTINE = 0x80  # inspect.CO_COROUTINE
 _OPERATORS = (
     "add sub mul truediv floordiv mod divmod pow matmul and_ or_ xor lshift rshift eq ne lt le gt ge "
     "neg pos invert abs getitem setitem delitem contains index"
@@ -18,6 +17,8 @@ _OPERATORS = (
 
 
 def _run_coroutine(function: Any, *arguments: Any, **named: Any) -> Any:
+    import asyncio  # large, and rarely needed
+
     async def wait() -> Any:
         return await function(*arguments, **named)
 
@@ -62,7 +63,7 @@ class Session:
         if number == len(self._objects):
             self._objects.append(value)
         kind = "class" if isinstance(value, type) else "call" if callable(value) else "object"
-        if kind == "call" and inspect.iscoroutinefunction(value):
+        if kind == "call" and getattr(getattr(value, "__code__", None), "co_flags", 0) & _COROUTINE:
             kind = "async"
         return [number, kind]
 

@@ -29,7 +29,7 @@ from .confine import Confinement
 _PRELOAD = (
     "abc array ast bisect calendar cmath codecs collections contextlib copy dataclasses datetime decimal enum "
     "fractions functools heapq io itertools json linecache math operator queue random re statistics string struct "
-    "textwrap threading time tokenize traceback types typing unittest encodings.ascii encodings.idna encodings.latin_1"
+    "textwrap threading time tokenize traceback types typing encodings.ascii encodings.idna encodings.latin_1"
 )
 _MAX_DESCRIPTORS = 8
 _GRACE_S = 0.25  # for the program to end by itself after the tester has
@@ -130,8 +130,8 @@ def _run(
         for descriptor in descriptors:
             os.close(descriptor)
     ended = _supervise(control, confinement, request, started)
-    if confinement.level == "namespaces":
-        namespaces.empty_scratch()
+    if confinement.level == "namespaces" and namespaces.empty_scratch():
+        confinement.renew()
     for slot, role in enumerate(started):
         failure = notes.failure(slot)
         if failure is not None:
