@@ -1,7 +1,8 @@
-"""What only a GPU can tell: parity of the packed forward in bfloat16 and float32, step times, and peak memory.
+"""What only a GPU can tell: parity of the packed forward in bfloat16 and float32, step times, and memory.
 
 Writes one JSON with `parity` (per dtype: differences of the packed and of TRL's path from a float32 reference),
-`results` (those of `bench_step`) and the environment. `--device cpu` runs the same on a tiny geometry.
+`results` (those of `bench_step`), `memory` (peaks by phase, measured and planned) and the environment. `--device cpu`
+runs the same on a tiny geometry.
 
     bash benchmarks/gpu_check.sh [OUT.json]
 """
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import torch
 from bench_step import Point, build_model, measure
+from gpu_memory import memory_check
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
@@ -87,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--out", default="benchmarks/results/gpu_check.json")
+    parser.add_argument("--quick", action="store_true", help="Plan by the closed form only.")
     parser.add_argument("--scratch", default=str(Path(tempfile.gettempdir()) / "gpu_check"))
     options = parser.parse_args()
     quiet()
@@ -106,6 +109,8 @@ def main() -> None:
     record["parity"] = parity(directory, options.device, *((48, 16, 2) if small else (512, 128, 4)))
     for name, values in record["parity"].items():
         print(name, values, flush=True)
+    shape = (32, 16, 4) if small else (512, 256, 8)
+    record["memory"] = memory_check(directory, options.device, *shape, Path(options.scratch), exact=not options.quick)
     record["results"] = []
     for point in points:
         result = measure(point, options)

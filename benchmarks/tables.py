@@ -100,6 +100,66 @@ def ppo() -> str:
     return "\n".join(lines)
 
 
+def profiler() -> str:
+    """What the memory profiler costs on a CPU."""
+    record = json.loads((RESULTS / "profiler_overhead.json").read_text())
+    lines = [
+        "| model | trained | a step, off | on | overhead | in seconds | its own estimate | spread of steps, off |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for r in record["results"]:
+        lines.append(
+            f"| {r['geometry']} | {'LoRA' if r['lora'] else 'all'} | {r['off_s']:.2f} s | {r['on_s']:.2f} s "
+            f"| {r['overhead']:+.0%} | {r['on_s'] - r['off_s']:.2f} s | {r['own_estimate_s']:.2f} s "
+            f"| {r['spread']:.0%} |"
+        )
+    lines.append("")
+    device = record["environment"]["device"]
+    lines.append(
+        f"Medians of CPU seconds, {record['threads']} thread of {device}, and every profile states an "
+        "estimate of its own ([results](benchmarks/results/profiler_overhead.json)). Off, nothing of it runs."
+    )
+    return "\n".join(lines)
+
+
+def ppo_memory() -> str:
+    """Peaks of the layouts of PPO and of GRPO, measured at one size and planned at another."""
+    record = json.loads((RESULTS / "ppo_vs_grpo.json").read_text())
+    names = {
+        "grpo": ("GRPO", "grpo"),
+        "ppo_four_models": ("PPO: policy, reference, critic, reward model", "ppo: four models"),
+        "ppo": ("PPO: policy, reference, critic", "ppo: policy, reference, critic"),
+        "ppo_adapter": ("PPO: adapter critic", "ppo: adapter critic"),
+        "ppo_shared": ("PPO: shared backbone", "ppo: shared backbone"),
+    }
+    size = list(record["measured"])[-1]
+    model = "qwen2.5-7b"
+    planned = record["planned"][model]
+    modes = {"full": "full, bfloat16", "lora": "LoRA", "qlora": "QLoRA"}
+    heads = ["", *(f"{size}, {mode}" for mode in modes), *(f"7B, {mode}" for mode in modes)]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for layout, (name, plan) in names.items():
+        cells = []
+        for mode in modes:
+            rows = record["measured"][size]["rows"]
+            row = next(r for r in rows if (r["layout"], r["mode"]) == (layout, mode))
+            cells.append(f"{row['peak_mib']:,.0f} MiB ({row['of_grpo']:.2f}x)")
+        for title in modes.values():
+            peak, base = planned[title][plan]["peak"], planned[title]["grpo"]["peak"]
+            cells.append(f"{peak / 2**30:,.1f} GiB ({peak / base:.2f}x)")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines.append("")
+    device = record["measured"][size]["environment"]["device"]
+    lines.append(
+        f"Peak of tensors. {size}: SmolLM2-135M-Instruct, measured on {device}; 7B: Qwen2.5-7B on one CUDA GPU, "
+        "planned, not measured. Same weights, prompts, sampled tokens and optimizer; all with a KL "
+        "reference. More sizes, and what the literature says claim by claim: "
+        "[report](benchmarks/results/ppo_vs_grpo.md), [data](benchmarks/results/ppo_vs_grpo.json), "
+        "[plot](benchmarks/results/ppo_vs_grpo.png)."
+    )
+    return "\n".join(lines)
+
+
 TABLES = {"quickstart": quickstart, "speed": speed, "ppo": ppo}
 
 

@@ -20,6 +20,12 @@ def test_the_gpu_check_on_a_cpu(tmp_path):
     assert parity["packed_float32"]["gradient_relative_difference"] < 1e-5
     ours, theirs = parity["packed_bfloat16"], parity["plain_bfloat16"]
     assert ours["logp_rms_difference"] < 2 * theirs["logp_rms_difference"]
+    memory = {case["case"]: case for case in record["memory"]}
+    assert len(memory) == 5
+    for case in memory.values():
+        assert {"forward", "backward", "optimizer", "rollout.decode"} <= set(case["phases_mib"])
+        assert abs(case["planned"]["exact"]["error"]) < 0.02, case
+    assert memory["GRPO QLoRA"]["measured_mib"] < memory["GRPO full"]["measured_mib"]
     assert len(record["results"]) == 3
     for result in record["results"]:
         assert result["tokens_run"] < result["tokens_stock"]

@@ -28,6 +28,8 @@ _PUBLIC = {
     "GRPOTrainer": "trainer",
     "PPOConfig": "ppo_config",
     "PPOTrainer": "ppo",
+    "MemoryProfiler": "memory.profiler",
+    "MemoryProfilerCallback": "memory.profiler",
     "PromptSpec": "prompts",
     "load_prompts": "prompts",
     "RewardFunction": "rewards",
@@ -38,6 +40,8 @@ _PUBLIC = {
 
 if TYPE_CHECKING:
     from .config import GRPOConfig as GRPOConfig
+    from .memory.profiler import MemoryProfiler as MemoryProfiler
+    from .memory.profiler import MemoryProfilerCallback as MemoryProfilerCallback
     from .ppo import PPOTrainer as PPOTrainer
     from .ppo_config import PPOConfig as PPOConfig
     from .prompts import PromptSpec as PromptSpec

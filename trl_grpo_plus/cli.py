@@ -13,6 +13,7 @@ from . import __version__
 from .errors import UserError
 from .evaluation.cli import SeveralValues, eval_command
 from .memory.cli import register as register_memory
+from .memory.profile_cli import profile_command
 from .rewards.cli import app as rewards_app
 from .rewards.sandbox.cli import app as sandbox_app
 
@@ -77,6 +78,7 @@ def quickstart_command(
 
 
 register_memory(app)
+app.command("profile", context_settings=_OVERRIDES)(profile_command)
 
 
 @app.command("version")

@@ -5,7 +5,9 @@ A plain `trl.GRPOConfig` works as well: what it lacks takes the defaults below.
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,6 +19,9 @@ from .rewards import RewardSettings
 
 # Options that save work without changing the mathematics: True, False or "auto".
 SWITCHES = ("share_prompt", "trim_padding", "skip_zero_advantage", "prefill_once", "drop_finished")
+MEMORY_MODES = ("full", "lora", "qlora", "auto")
+# Fields that a memory mode may set.
+_SET_BY_MODES = ("gradient_checkpointing", "optim", "per_device_train_batch_size", "gradient_accumulation_steps")
 _TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 
 
@@ -68,6 +73,10 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         max_tokens_per_forward: Split a micro-batch into forwards of at most this many packed tokens; the activations
             of one are alive at a time (each is run once more in the backward), and the loss and its gradient stay
             those of the whole micro-batch. `None` does not split.
+        memory_mode: `full`, `lora`, `qlora` or `auto`: how the model is loaded and trained so that it fits; see
+            `trl_grpo_plus.memory.modes`. What you give yourself wins. `None` leaves all as TRL has it.
+        memory_mode_kwargs: Options of the mode's LoRA, by PEFT's names: `{r: 32, use_rslora: true}`.
+        activation_offloading: Keep activations for the backward in the host's memory, by TRL's own helper. GPUs only.
         profile_memory: Measure the peak memory of every phase: metrics `memory/...` in the log, and JSON and pictures
             under `memory/` in the output directory. See `trl_grpo_plus.memory.profiler`.
 
@@ -122,9 +131,40 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         default=None, metadata={"help": "Split a micro-batch into forwards of at most this many packed tokens."}
     )
 
+    memory_mode: str | None = field(
+        default=None, metadata={"help": "Load and train so that it fits: full, lora, qlora or auto."}
+    )
+    memory_mode_kwargs: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Options of the memory mode's LoRA, by PEFT's names: `{r: 32}`."}
+    )
+    activation_offloading: bool = field(
+        default=False, metadata={"help": "Keep activations for the backward in the host's memory (GPUs only)."}
+    )
     profile_memory: bool = field(
         default=False, metadata={"help": "Measure the peak memory of every phase, and log and draw it."}
     )
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> GRPOConfig:
+        """Notes which fields are given: a memory mode leaves those alone, also where they have the default's value."""
+        self: GRPOConfig = super().__new__(cls)
+        names = [each.name for each in dataclasses.fields(cls) if each.init]
+        given = {*names[: len(args)], *kwargs}
+        # All: a parser or `dataclasses.replace`, which do not say what was given
+        self.__dict__["_given"] = None if given.issuperset(names) else frozenset(given)
+        return self
+
+    def note_given(self, names: Iterable[str]) -> None:
+        """Says which fields are given, where a parser made this from a file or a command line."""
+        self.__dict__["_given"] = frozenset(names)
+
+    def was_given(self, name: str) -> bool:
+        """Returns whether a field was given when this was made, or has been set since."""
+        if getattr(self, name) != self.__dict__["_built"].get(name, getattr(self, name)):
+            return True
+        given = self.__dict__["_given"]
+        if given is None:
+            return bool(getattr(self, name) != self.__dataclass_fields__[name].default)
+        return name in given
 
     def __post_init__(self) -> None:
         for name in SWITCHES:
@@ -141,8 +181,13 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
             self.rewards = yaml.safe_load(self.rewards)
         if isinstance(self.eval_rewards, str):
             self.eval_rewards = yaml.safe_load(self.eval_rewards)
+        if isinstance(self.memory_mode_kwargs, str):
+            self.memory_mode_kwargs = yaml.safe_load(self.memory_mode_kwargs)
+        if self.memory_mode is not None and self.memory_mode not in MEMORY_MODES:
+            raise UserError(f"memory_mode must be one of {', '.join(MEMORY_MODES)}, found {self.memory_mode!r}")
         self._check_batch()
         super().__post_init__()
+        self.__dict__["_built"] = {name: getattr(self, name) for name in _SET_BY_MODES}
 
     def _check_batch(self) -> None:
         """Says which batch sizes would do, before TRL says only that this one does not."""

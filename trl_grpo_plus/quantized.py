@@ -7,6 +7,7 @@ loses the gradient through every 4-bit layer. Seen in bitsandbytes 0.49 and 0.50
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
@@ -34,3 +35,23 @@ def keep_trainable(model: nn.Module) -> int:
             )
         layer.support_avx512bf16_for_cpu = False
     return len(layers)
+
+
+def refuse_vllm(model: Any, args: Any, arguments: Iterable[Any]) -> None:
+    """Refuses vLLM for a model with quantised weights, whose packed data would be sent to it as ordinary weights.
+
+    Args:
+        model: A model, or its name.
+        args: The configuration.
+        arguments: All further arguments of the trainer.
+
+    Raises:
+        UserError: The model is quantised, or would be when it is loaded.
+    """
+    configs = [*arguments, (args.model_init_kwargs or {}).get("quantization_config")]
+    asked = any(getattr(each, "load_in_4bit", False) or getattr(each, "load_in_8bit", False) for each in configs)
+    if asked or (isinstance(model, nn.Module) and is_quantized(model)):
+        raise UserError(
+            "use_vllm: the quantised weights of this model would be sent to vLLM as if they were ordinary ones. Train "
+            "it with LoRA on bfloat16 weights, or drop use_vllm"
+        )

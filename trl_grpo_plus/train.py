@@ -103,6 +103,10 @@ def build_trainer(recipe: Recipe, prompts: Any, held_out: Any, tokenizer: Any) -
         "dtype": model.dtype,
         **(args.model_init_kwargs or {}),
     }
+    if args.memory_mode is not None:
+        from .memory.modes import take_recipe
+
+        take_recipe(args, recipe.keys)
     try:
         trainer_class = PPOTrainer if isinstance(args, PPOConfig) else GRPOTrainer
         trainer = trainer_class(

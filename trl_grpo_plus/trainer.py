@@ -15,9 +15,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import json
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import trl
@@ -31,10 +33,13 @@ from .config import SWITCHES, GRPOConfig
 from .errors import UserError
 from .evaluation.training import PolicyEvaluation
 from .forward import Gate, composition_reason, inspect_model, optimizer_steps, regroup, score_rows, trim
-from .quantized import keep_trainable
+from .quantized import keep_trainable, refuse_vllm
 from .rewards import Reward, RewardSettings, Runtime, Weighted, build_rewards, check_columns
 from .rollouts import generate_groups, why_not, why_not_prefill_once
 from .work import Work
+
+if TYPE_CHECKING:
+    from .memory.modes import ModeChoice
 
 logger = get_logger(__name__)
 
@@ -74,6 +79,8 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
     _skip: tuple[torch.Tensor, torch.Tensor | None] | None = None
     _in_window = 0  # micro-batches run since the last optimizer step
     _said: frozenset[str] = frozenset()
+    memory_choice: ModeChoice | None = None  # what the memory mode came to
+    _offloading: AbstractContextManager[Any] | None = None
 
     def __init__(
         self,
@@ -96,15 +103,13 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             args = copy.copy(args)  # the caller's object may configure another trainer
             args.reward_weights = [*weights, *(verifier.weight for verifier in verifiers)]
         self.verifiers = verifiers
+        args, trl_args, trl_kwargs = self._take_memory_mode(model, args, trl_args, trl_kwargs)
         super().__init__(model, reward_funcs, args, *trl_args, **trl_kwargs)
         self.evaluation = PolicyEvaluation.of(args, runtime)
         if self.evaluation is not None and self.tools:
             raise UserError("eval_rewards does not run tools: leave one of the two out")
         keep_trainable(self.model)
-        if self._option("profile_memory"):
-            from .memory.profiler import MemoryProfilerCallback
-
-            self.add_callback(MemoryProfilerCallback(self))
+        self._set_up_memory()
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None:
             check_columns(verifiers, columns, "the training dataset")
@@ -124,6 +129,36 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
         for name, reason in self._why_off().items():
             if self._option(name) is True and reason is not None:
                 raise UserError(f"{name}=True is not exact here: {reason}. Set it to auto or false")
+
+    def _take_memory_mode(
+        self, model: Any, args: Any, trl_args: tuple[Any, ...], trl_kwargs: dict[str, Any]
+    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """Returns the arguments of TRL's constructor with what the memory mode sets; as they are without one."""
+        if getattr(args, "memory_mode", None) is not None and self.memory_choice is None:
+            from .memory.modes import apply_mode
+
+            args, trl_kwargs, self.memory_choice = apply_mode(model, args, trl_args, trl_kwargs)
+            trl_args = ()
+        if args.use_vllm:
+            refuse_vllm(model, args, (*trl_args, *trl_kwargs.values()))
+        return args, trl_args, trl_kwargs
+
+    def _set_up_memory(self) -> None:
+        """Says and saves what the memory mode set, and turns on the profiler and the offloading of activations."""
+        if self.memory_choice is not None:
+            self._say_once(self.memory_choice.describe())
+            if self.is_world_process_zero():
+                file = Path(self.args.output_dir) / "memory_mode.json"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(self.memory_choice.to_json(), indent=2) + "\n")
+        if self._option("activation_offloading"):
+            from .memory.offload import activation_offloading
+
+            self._offloading = activation_offloading(self.model, self.args.device)
+        if self._option("profile_memory"):
+            from .memory.profiler import MemoryProfilerCallback
+
+            self.add_callback(MemoryProfilerCallback(self))
 
     def _option(self, name: str) -> Any:
         """Returns an option of `GRPOConfig`, its default where `args` is TRL's own."""
@@ -285,7 +320,8 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> Any:
         """Runs one micro-batch as TRL does, and logs the work of an optimizer step at its end."""
-        loss = super().training_step(model, inputs, num_items_in_batch)
+        with self._offloading or nullcontext():
+            loss = super().training_step(model, inputs, num_items_in_batch)
         if self.work is not None:
             ends_step = self.accelerator.sync_gradients
             self._in_window = 0 if ends_step else self._in_window + 1

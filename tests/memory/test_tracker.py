@@ -178,3 +178,27 @@ def test_constants_of_4_bit_weights_count():
     with StorageTracker(round_to_bytes=1) as tracker:
         tracker.assign_model(layer, trainable=Category.WEIGHTS_TRAINABLE, frozen=Category.WEIGHTS_FROZEN)
         assert tracker.by_category[Category.WEIGHTS_FROZEN] >= 256 * 256 // 2 + absmax + 4 * (absmax // 256)
+
+
+def test_casts_of_weights_have_a_category_of_their_own():
+    weight, x = nn.Parameter(torch.zeros(64, 64)), torch.zeros(64, 64)
+    with StorageTracker(round_to_bytes=1) as tracker:
+        tracker.assign([weight], Category.WEIGHTS_FROZEN)
+        tracker.assign([x], Category.OTHER)
+        with tracker.region(Phase.FORWARD, Category.ACTIVATIONS):
+            cast, other = weight.to(torch.bfloat16), x.to(torch.bfloat16)
+            assert tracker.by_category[Category.WEIGHT_CASTS] == cast.nbytes
+            assert tracker.by_category[Category.ACTIVATIONS] == other.nbytes
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                x @ weight  # autocast caches its copy of the weight until its end
+                assert tracker.by_category[Category.WEIGHT_CASTS] == 2 * cast.nbytes
+
+
+def test_dequantised_weights_count_as_casts():
+    bnb = pytest.importorskip("bitsandbytes")
+    layer = bnb.nn.Linear4bit(256, 128, bias=False, quant_type="nf4", compute_dtype=torch.bfloat16).to("cpu")
+    x = torch.zeros(512, 256, dtype=torch.bfloat16, requires_grad=True)
+    with StorageTracker(round_to_bytes=1) as tracker, tracker.region(Phase.BACKWARD, Category.ACTIVATIONS):
+        layer(x).sum().backward()
+    held = tracker.phase_peaks[Phase.BACKWARD].by_category
+    assert held[Category.WEIGHT_CASTS] >= 256 * 128 * 2

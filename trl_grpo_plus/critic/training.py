@@ -40,6 +40,7 @@ class CriticTrainer(GRPOTrainer):
 
     def __init__(self, model: Any, reward_funcs: Any, args: Any, *trl_args: Any, **kwargs: Any) -> None:
         args = copy.copy(args)  # the caller's object may configure another trainer
+        args, trl_args, kwargs = self._take_memory_mode(model, args, trl_args, kwargs)
         if args.critic == "adapter" and args.gradient_checkpointing:
             options = {"use_reentrant": False, **(args.gradient_checkpointing_kwargs or {})}
             options["context_fn"] = recompute_with_same_adapter

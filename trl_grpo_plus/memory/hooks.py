@@ -61,7 +61,12 @@ def models_of(trainer: Any) -> list[tuple[nn.Module, Category]]:
     found = [(getattr(trainer, name, None), category) for name, category in _MODELS.items()]
     found += [(each, Category.REWARD_MODEL) for each in getattr(trainer, "reward_funcs", None) or []]
     unwrap = trainer.accelerator.unwrap_model
-    return [(unwrap(model), category) for model, category in found if isinstance(model, nn.Module)]
+    models = [(unwrap(model), category) for model, category in found if isinstance(model, nn.Module)]
+    policy = unwrap(trainer.model)
+    known = {id(policy), id(causal_lm_of(policy)), *(id(model) for model, _ in models)}
+    for model, category in list(models):  # a frozen copy that an adapter critic sits on is not a submodule of it
+        models += [(base, category) for base in getattr(model, "_frozen", ()) if id(base) not in known]
+    return models
 
 
 def causal_lm_of(model: Any) -> Any:
@@ -102,8 +107,8 @@ class Hooks:
         self._wrap(trainer.accelerator, "backward", functools.partial(self._region, Phase.BACKWARD, None))
         for name in _WATCHED:  # outermost
             self._wrap(trainer, name, functools.partial(self._watch, name))
-        own = {id(module) for module in (self.policy, causal_lm_of(self.policy))}
-        for module in (self.policy, causal_lm_of(self.policy)):
+        own = {id(module): module for module in (self.policy, causal_lm_of(self.policy))}
+        for module in own.values():  # PEFT's wrapper does not call the model inside, and generation only calls that
             self._hook(module, self._policy_region)
         for module, category in models_of(trainer):
             if id(module) not in own:
@@ -236,7 +241,7 @@ class Hooks:
                         return original(*args, **kwargs)
 
                 self._replace(function, direction, staticmethod(inside))
-        head = causal_lm_of(self.policy).get_output_embeddings()
+        head = getattr(causal_lm_of(self.policy), "get_output_embeddings", lambda: None)()
         if isinstance(head, nn.Module):
             self._hook(head, within)
 
@@ -247,9 +252,6 @@ class Hooks:
         for model, category in models_of(self.trainer):
             tracker.assign_model(model, trainable=category, frozen=category)
             trained += list(model.parameters())
-            for frozen in getattr(model, "_frozen", ()):  # what an adapter critic sits on, where it is not shared
-                if frozen is not causal_lm_of(self.policy) and getattr(self.trainer, "ref_model", None) is None:
-                    tracker.assign_model(frozen, trainable=category, frozen=category)
         for handle in tracker.watch_gradients({id(p): p for p in trained}.values()):
             self._undo.callback(handle.remove)
 

@@ -173,7 +173,7 @@ class MemoryProfiler:
         cuda = self._device.type == "cuda"
         about = {
             "trainer": f"{type(trainer).__module__.split('.')[0]}.{type(trainer).__name__}",
-            "model": getattr(trainer.model.config, "_name_or_path", ""),
+            "model": getattr(getattr(trainer.model, "config", None), "_name_or_path", ""),
             "per_device_train_batch_size": trainer.args.per_device_train_batch_size,
             "gradient_accumulation_steps": trainer.args.gradient_accumulation_steps,
             "gradient_checkpointing": trainer.args.gradient_checkpointing,

@@ -39,6 +39,7 @@ _WEIGHTS = frozenset(
         Category.REFERENCE,
         Category.CRITIC,
         Category.REWARD_MODEL,
+        Category.WEIGHT_CASTS,  # 4-bit weights may be dequantised to the dtype that they had, and then cast
     }
 )
 
