@@ -20,13 +20,13 @@ from .verdict import Verdict
 
 _MAX_CHARS = 20_000  # looked at, from the end
 _MAX_DIGITS = 100  # longer numbers are no answers, and arithmetic on them is slow
-_INTEGER = r"(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)|\d{1,2}(?:,\d{2})+,\d{3}(?!\d|,\d)|\d+)"
+_INTEGER = r"(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)|\d{1,2}(?:,\d{2})+,\d{3}(?!\d|,\d)|\d++)"
 # A number: sign (a minus that follows a digit is a subtraction), currency, thousands, decimals, a plain fraction, a
 # mixed number, e-notation.
 _NUMBER = re.compile(
     r"(?<![\w.])(?P<sign>[-+]?)\s?[$€£¥]?\s?(?P<inner>-?)"
     rf"(?P<value>{_INTEGER}(?:\.\d+)?|\.\d+)(?P<power>[eE][-+]?\d+)?(?:(?P<mixed>\s+\d+)?\s*/\s*(?P<over>\d+))?"
-    r"(?:\s*(?P<scale>thousand|million|billion|trillion)s?\b)?",
+    r"(?:\s*(?P<scale>thousand|million|billion|trillion)s?\b)?(?!\d|(?:st|nd|rd|th)\b)",
 )
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _FRACTION = re.compile(r"(?P<whole>\d)?\s*\\[dtc]?frac\s*\{\s*(?P<over>-?\d+)\s*\}\s*\{\s*(?P<under>\d+)\s*\}")
@@ -34,6 +34,7 @@ _MARKUP = re.compile(r"<<[^<>]*>>|\\(?:text|mathrm|textbf|mathbf|mbox)\b|[{}*_`~
 _GROUPING = re.compile(r"(?<=\d)(?:\\[,!;: ]|\{,\}|,\\!\s?|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))")
 _DASHES = str.maketrans("\u2212\u2013\u2010\u2011\ufe63", "-----")
 _NOT_BUT = re.compile(r"^\s*not\b.{1,40}?\bbut\b", re.IGNORECASE)
+_SPACED = re.compile(r"(?<![\d.,/])(\d{1,3})((?: \d{3})+)(?![\d.,/])")  # 72 000
 _PARENTHESES = re.compile(r"\([^()]*\)")
 # Between two numbers: what makes one of them an alternative to the other, the end of a range, or one of a list.
 _ALTERNATIVE = re.compile(
@@ -85,7 +86,7 @@ def numbers(text: str) -> list[Number]:
 
 def _one(text: str) -> tuple[Number | None, str]:
     """Returns the one number that a marked answer states, or `None` and why there is none."""
-    text = text.rsplit("=", 1)[-1]
+    text = _SPACED.sub(lambda m: m[1] + m[2].replace(" ", ""), text.rsplit("=", 1)[-1])
     outside = _PARENTHESES.sub(" ", text)
     found = numbers(outside) or numbers(text)
     if len({number.value for number in found}) == 1:

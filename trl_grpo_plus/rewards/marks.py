@@ -16,7 +16,8 @@ _ANSWER_END = re.compile(r"</answer>", re.IGNORECASE)
 _BOX = re.compile(r"(?:\\|\x08|(?<![A-Za-z]))(?:boxed|(?<=\x08)oxed|fbox|framebox)\s*(\{|(?<=\s)-?[\d.,]*\d|\d)")
 _BACKSPACE_BOX = "\x08oxed"
 _BETWEEN_BOXES = re.compile(
-    r"(?:[\s$,;.:&、，；*]|\\[()\[\],;! ]|\\(?:quad|qquad)\b|\\text\s*\{\s*(?:and|or)?,?\s*\}|\b(?:and|or)\b|和|或|及"
+    r"(?:[\s$,;.:&、，；*]|\\[()\[\],;! ]|\\(?:quad|qquad)\b|\\text\s*\{\s*(?:and|or)?,?\s*\}"
+    r"|\b(?:and|or|maybe|perhaps|possibly|also)\b|和|或|及"
     r"|\(?\b[a-e]\)|[A-Za-z](?:_\{?\w\}?)?\s*=)*"
 )
 _MAX_BETWEEN = 100  # characters between boxes of one answer
@@ -29,6 +30,9 @@ _SAID = re.compile(
 )
 _SAID_START = re.compile(
     r"[\s*_]*(?:\\boxed|[$\\(\[{|−–+\-.\d√π∞±≈~½⅓¼¾０-９£€¥<>≤≥]|[A-Za-z]\w{0,2}\b(?!\s+[a-z]{2,}))"
+)
+_SUPPOSED = re.compile(
+    r"\b(?:assum(?:e|ing)|suppos(?:e|ing)|if|whether|unless|guess)\s+(?:that\s+)?(?:the\s+|my\s+)?\Z", re.I
 )
 _SENTENCE_END = re.compile(r"\n|(?<!\d)\.(?=\s|$)|\.(?=\s+[A-Z]|\s*$)|。|[!?](?=\s+[A-Z]|\s*$)")
 
@@ -127,7 +131,7 @@ def _last_said(text: str) -> Mark | None:
     for match in reversed(list(_SAID.finditer(text))[-50:]):
         rest = re.compile(r"[\s:*_]*").match(text, match.end())
         at = rest.end() if rest else match.end()
-        if not _SAID_START.match(text, at):
+        if not _SAID_START.match(text, at) or _SUPPOSED.search(text, max(match.start() - 40, 0), match.start()):
             continue
         end = _SENTENCE_END.search(text, at)
         stop = end.start() if end else len(text)

@@ -38,6 +38,9 @@ _BETWEEN = re.compile(r"\s*(?:,\s*and\b|,|;|&|\+|/|\band\b|和|与|、)\s*|\s*(?
 _OR = re.compile(r"\s*(?:,?\s*\bor\b|或)\s*(?:option\s+|choice\s+)?\(?([A-Z])\)?(?![\w'])", re.IGNORECASE)
 _NEGATION = re.compile(r"\bnot\b|n't\b|\bcannot\b|\bnever\b|\bneither\b|\bif\b|\bwrong\b", re.IGNORECASE)
 _LAST_WORD = re.compile(r"\b(?:is|be|say|with)\s+(?:option\s+|choice\s+)?\(?([A-Z])\)?\s*[.!]?\s*\Z")
+_LABEL_WORDS = re.compile(
+    r"(?:the\s+)?(?:final\s+|correct\s+)*(?:option|choice|answer)s?\b\s*(?:is\b)?\s*:?\s*", re.IGNORECASE
+)
 # What may follow the article or the pronoun only if it is a letter after all.
 _CLAUSE = re.compile(
     r"\s+(?:because|since|as|and|or|is|are|was|which|by|for|with|due|while|but|where|given|in|if|not)\b"
@@ -87,14 +90,14 @@ def chosen(text: str, labels: str, texts: Mapping[str, str]) -> frozenset[str] |
     Returns:
         The letters; none of them where alternatives are offered; `None` where nothing is chosen.
     """
-    text = re.sub(
-        r"^(?:the\s+)?(?:final\s+|correct\s+)*(?:option|choice|answer)s?\b\s*(?:is\b)?\s*:?\s*",
-        "",
-        _clean(text),
-        flags=re.I,
-    )
-    if len(text) == 1 and text.upper() in labels:
-        return frozenset(text.upper())
+    text = _clean(text)
+    alone = text.strip("() ")
+    if len(alone) == 1 and alone.upper() in labels:
+        return frozenset(alone.upper())
+    if words := _LABEL_WORDS.match(text):
+        text = text[words.end() :]
+    if len(text) == 1 and text in labels:  # in a sentence no lower case: "the answer is a"
+        return frozenset(text)
     by_text = [label for label, option in texts.items() if _plain(option) == _plain(text)]
     if len(by_text) == 1:
         return frozenset(by_text)
@@ -174,7 +177,10 @@ def _gold(value: Any, labels: str, texts: Mapping[str, str]) -> frozenset[str] |
     if isinstance(value, Sequence) and not isinstance(value, str):
         each = [_gold(item, labels, texts) for item in value]
         return frozenset().union(*each) if each and all(each) else None  # type: ignore[arg-type]
-    return chosen(str(value), labels, texts) or None
+    text = str(value).strip()
+    if re.fullmatch(rf"[{re.escape(labels)}]{{2,}}", text):
+        return frozenset(text)
+    return chosen(text, labels, texts) or None
 
 
 @register(

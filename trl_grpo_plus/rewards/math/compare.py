@@ -7,6 +7,7 @@ is not one of its parts, so that a guess which names several candidates equals n
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -77,6 +78,8 @@ class _Comparison:
             return False
         if one.percent == other.percent:
             return same_value(a, b)
+        if one.known or other.known:  # a length or an amount of money is no percentage
+            return False
         hundredth = ("num", Fraction(1, 100), "")
         if one.percent:  # gold 28%: 28% or 0.28 or, with the sign left out, 28
             value = exact_value(a)
@@ -103,7 +106,7 @@ class _Comparison:
                     return self.same(again, answer) if other is gold else self.same(gold, again)
         if {gold.kind, answer.kind} == {"list", "seq"}:
             seq = gold if gold.kind == "seq" else answer
-            return seq.detail in ("()", "<>") and self.each(gold.parts, answer.parts)
+            return seq.detail == "()" and self.each(gold.parts, answer.parts)
         parts = []
         for shape in (gold, answer):
             if shape.kind == "set":
@@ -117,7 +120,8 @@ class _Comparison:
         parts = [
             _bare(side) if not _assignments(other) else side for side, other in zip(parts, parts[::-1], strict=True)
         ]
-        if any("\\ldots" in part.text for side in parts for part in side):
+        ordered = any("\\ldots" in part.text for side in parts for part in side)
+        if ordered or _assignments(parts[0]) != _assignments(parts[1]):  # x = 1, y = 2 against 1, 2
             return self.each(*parts)
         return self.unordered(*parts)
 
@@ -134,7 +138,7 @@ class _Comparison:
                 self.each(a.parts, b.parts) for a, b in zip(gold.parts, answer.parts, strict=True)
             )
         matrix, other = (gold, answer) if gold.kind == "matrix" else (answer, gold)
-        if other.kind != "seq" or other.detail not in ("()", "<>"):
+        if other.kind != "seq" or other.detail != "()":
             return False
         rows = [row.parts for row in matrix.parts]
         vector = (
@@ -156,7 +160,8 @@ class _Comparison:
         if ratio.kind == "ratio" and len(ratio.parts) == 2 and other.kind == "value" and other.tree is not None:
             sides = [part.tree for part in ratio.parts]
             if None not in sides:
-                return same_value(("div", *sides), other.tree, exact_only=True)
+                percent = other.measured is not None and other.measured.percent
+                return not percent and same_value(("div", *sides), other.tree, exact_only=True)
         if {gold.kind, answer.kind} == {"ratio", "clock"}:  # 10:15 may be a ratio, if the other is none of the clock
             clock = gold if gold.kind == "clock" else answer
             parts = clock.text.split(":")
@@ -244,6 +249,10 @@ def _as_ratio(shape: Shape) -> Shape:
     return Shape("ratio", shape.text, tuple(shape_of(part) for part in shape.text.split(":")))
 
 
+# f(x), f^{-1}(x), a_n(x): what stands on the left of a definition
+_FUNCTION_NAME = re.compile(r"[A-Za-z](?:_\{?\w+\}?|\^\{?-?\w\}?|')*\([A-Za-z](?:,[A-Za-z])*\)")
+
+
 def _is_name(shape: Shape) -> bool:
     """Whether a side is what is asked for: `x`, `f(x)`, `a_n`, `(x, y)`, a word."""
     if shape.kind == "seq":
@@ -253,6 +262,8 @@ def _is_name(shape: Shape) -> bool:
     tree = shape.tree
     if tree is None:
         return False
+    if _FUNCTION_NAME.fullmatch(shape.text):
+        return True
     if tree[0] == "sym":
         return tree[1] not in ("e", "i", "\\pi", "\\infty")
     if tree[0] == "call" and tree[1].startswith("?"):
@@ -281,7 +292,8 @@ def _sides(equation: Shape) -> list[Shape]:
     if len(parts) == 2 and not equation.detail[1]:
         if target is not None:
             return [target[1]]
-        return [parts[1]] if not symbols_of(equation) else []
+        numbers = all(part.tree is not None for part in parts) and not symbols_of(equation)
+        return [parts[1]] if numbers else []
     sides = [parts[-1]]
     if equation.detail[-1] and len(parts) >= 2:
         sides.append(parts[-2])

@@ -108,6 +108,9 @@ class _Reader:
 
     def whole(self) -> Tree:
         tree = self.sum()
+        if self.peek() == r"\choose":
+            self.take()
+            tree = ("call", "binomial", tree, self.sum())
         if self.at < len(self.tokens):
             raise NotRead(f"unexpected {self.peek()!r}")
         return tree
@@ -159,7 +162,7 @@ class _Reader:
         if kind in ("num", "sym"):
             return True
         if kind == "cmd":
-            return token not in (r"\cdot", r"\circ", r"\choose")
+            return token not in (r"\cdot", r"\circ", r"\choose", r"\rfloor", r"\rceil")
         if token == "|":
             return not self.bars
         return token in ("(", "[", "{", r"\{")

@@ -88,7 +88,11 @@ _RENAMED = {
     **{"land": "text{ and }", "vee": "text{ or }", "wedge": "text{ and }", "And": "text{ and }", "arcsec": "asec"},
 }
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
-_UPRIGHT = re.compile(r"\\mathrm\s*\{\s*([A-Za-z]+)\s*\}")
+_UPRIGHT = re.compile(r"\\mathrm\s*\{\s*([^{}]*?)\s*\}")
+_FRACTION_OF_UNITS = re.compile(r"\\frac\s*\{\s*\\text\s*\{([^{}]*)\}\s*\}\s*\{\s*\\text\s*\{([^{}]*)\}\s*\}")
+_DEGREE = re.compile(r"\^?\s*(?:\{\s*\\degrees?\s*\}|\\degrees?(?![A-Za-z]))")
+_REPEATING = re.compile(r"(?<![\d.])(\d*)\.(\d*)\s*\\(?:overline|bar|dot)\s*\{\s*(\d{1,30})\s*\}")
+_TIMES_TEN = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)")
 _TEXT_OF_MATHS = re.compile(r"\\text\s*\{\s*([-+.\d,/]+|[ie])\s*\}")  # \text{5}: upright, but no words
 _CODE = re.compile(r"\*\*(?=[^*])")
 _NAMED_WORDS = "e i d sin cos tan cot sec csc log ln lg exp gcd lcm max min mod"
@@ -101,6 +105,15 @@ def _upright(match: re.Match[str]) -> str:
     if name in ("e", "i", "d"):
         return f" {name} "
     return f"\\{name} " if name in _NAMED else f"\\text{{{name}}}"
+
+
+def _repeating(match: re.Match[str]) -> str:
+    r"""Spells a repeating decimal as a fraction: `0.1\overline{6}` is 15 / 90."""
+    whole, once, again = match[1] or "0", match[2], match[3]
+    if len(whole) + len(once) > 100:
+        return match.group()
+    over = int(whole + once + again) - int(whole + once)
+    return f"\\frac{{{over}}}{{{10 ** len(once) * (10 ** len(again) - 1)}}}"
 
 
 def _renamed(match: re.Match[str]) -> str:
@@ -132,8 +145,11 @@ def normalise(text: str) -> str:
     text = _unwrap(text.strip())
     text = _GROUPED.sub(_ungroup, text)
     text = _LAYOUT.sub(" ", text).replace("\\{}", "")
+    text = _REPEATING.sub(_repeating, _DEGREE.sub(r"^\\circ ", text))
+    text = _TIMES_TEN.sub(r" \\cdot ", text)
     text = _COMMAND.sub(_renamed, text)
     text = _UPRIGHT.sub(_upright, text)
+    text = _FRACTION_OF_UNITS.sub(r"\\text{\1/\2}", text)
     text = _TEXT_OF_MATHS.sub(r" \1 ", text)
     text = _CODE.sub("^", text)
     text = re.sub(r"(?<![\\A-Za-z])sqrt\b", r"\\sqrt", text)

@@ -15,7 +15,7 @@ _MATHS = re.compile(
 )
 _CUT = re.compile(
     r"\s*(?:,\s*(?:which|because|since|so|as|where|and we|and so|not)\b"
-    r"|\s(?:because|since|which|where|so that)\b|\s\().*$",
+    r"|\s(?:because|since|which|where|so that)\b).*$",
     re.DOTALL,
 )
 _NOT_BUT = re.compile(r"not\s+.{1,40}?,?\s+but\s+(?:rather\s+)?", re.IGNORECASE)
@@ -41,14 +41,14 @@ def spoken(content: str) -> str:
     spans = [next(group for group in match.groups() if group) for match in _MATHS.finditer(content)]
     if spans and content.lstrip("*_ :").startswith(("$", "\\(", "\\[")):
         rest = _MATHS.sub("", content).strip(" .,*_:")
-        if len(spans) == 1 or not re.search(r"\b(?:and|or)\b|,", rest):
+        if len(spans) == 1 or not re.search(r"\b(?:and|or|but|maybe|might|perhaps)\b|,", rest):
             unit = re.match(r"[A-Za-z ^/\u00b20-9]{1,20}$", rest)
             return f"{spans[0]} {rest}" if len(spans) == 1 and unit and _readable(f"{spans[0]} {rest}") else spans[0]
-    if _readable(content):
-        return content
     cut = _CUT.sub("", content)
     if cut and cut != content and _readable(cut):
         return cut
+    if _readable(content):
+        return content
     return spans[0] if len(spans) == 1 else content
 
 
@@ -59,6 +59,11 @@ def conclusion(text: str) -> str | None:
         return None
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1].strip()
+    sentences = [sentence for sentence in _SENTENCES.split(text[-2000:]) if sentence.strip()]
+    match = _CONCLUSION.match(sentences[-1].strip().strip("*").rstrip(".!*\u3002 "))
+    if match is not None:
+        answer = spoken(match["answer"].replace("$", " ").strip())
+        return answer if _readable(answer) else None
     if len(lines) == 1 and len(text) <= _MAX_BARE and _bare(text):
         return text
     if (
@@ -69,12 +74,7 @@ def conclusion(text: str) -> str | None:
         return last
     if last in ("\\]", "$$") and len(lines) > 1 and _bare(lines[-2]):
         return lines[-2]
-    sentences = [sentence for sentence in _SENTENCES.split(text[-2000:]) if sentence.strip()]
-    match = _CONCLUSION.match(sentences[-1].strip().strip("*").rstrip(".!* "))
-    if match is None:
-        return None
-    answer = spoken(match["answer"].strip())
-    return answer if _readable(answer) else None
+    return None
 
 
 def _bare(text: str) -> bool:

@@ -15,6 +15,7 @@ from .value import NoValue, Numeric, TooLarge
 
 _DIGITS = 60
 _INFINITY: Tree = ("sym", "\\infty")
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 _MINUS_INFINITY: Tree = ("neg", _INFINITY)
 
 
@@ -123,7 +124,7 @@ def real_set(shape: Shape) -> RealSet | None:
         return None if low is None or high is None or low.value > high.value else merged([(low, high)])
     if kind == "set" or (kind == "value" and shape.tree is not None and not symbols(shape.tree)):
         points = [_end(part, True) for part in (shape.parts if kind == "set" else (shape,))]
-        known = [point for point in points if point is not None]
+        known = [point for point in points if point is not None and abs(point.value) != float("inf")]
         return merged([(point, point) for point in known]) if len(known) == len(points) else None
     if kind in ("union", "meet", "minus"):
         parts = [real_set(part) for part in shape.parts]
@@ -140,16 +141,33 @@ def real_set(shape: Shape) -> RealSet | None:
     return _relation(shape) if kind == "relation" else None
 
 
+def _distance(shape: Shape) -> RealSet | None:
+    """The set that `|x| < 2` or `|x| > 2` says."""
+    if len(shape.parts) != 2:
+        return None
+    sides, operator = shape.parts, shape.detail[0]
+    if sides[1].tree is not None and sides[1].tree[:2] == ("call", "abs"):
+        sides, operator = sides[::-1], _TURNED[operator]
+    tree = sides[0].tree
+    if tree is None or tree[:2] != ("call", "abs") or tree[2][0] != "sym":
+        return None
+    end = _end(sides[1], True)
+    if end is None or end.value < 0:
+        return None
+    above = _ray(operator, end)
+    below = _ray(_TURNED[operator], End(("neg", end.tree), -end.value, True))
+    return above.intersection(below) if operator in ("<", "<=", "!=") else above.union(below)
+
+
 def _relation(shape: Shape) -> RealSet | None:
     """The set that a relation of one symbol with numbers says: `x > 2`, `1 < x < 4`; not `2x + 1 < 5`."""
-    turned = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
     named = [
         i
         for i, part in enumerate(shape.parts)
         if part.tree is not None and part.tree[0] == "sym" and symbols(part.tree)
     ]
     if len(named) != 1:
-        return None
+        return _distance(shape) if not named else None
     place = named[0]
     result: RealSet | None = None
     for i, operator in enumerate(shape.detail):
@@ -158,6 +176,6 @@ def _relation(shape: Shape) -> RealSet | None:
         end = _end(shape.parts[i + 1 if place == i else i], True)
         if end is None:
             return None
-        ray = _ray(operator if place == i else turned[operator], end)
+        ray = _ray(operator if place == i else _TURNED[operator], end)
         result = ray if result is None else result.intersection(ray)
     return result

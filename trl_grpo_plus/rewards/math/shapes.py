@@ -186,6 +186,8 @@ def _fixed(text: str, plain: str, depth: int) -> Shape | None:
 
 
 def _matrix(text: str, plain: str, depth: int) -> Shape | None:
+    if text[:1] in ("(", "[") and text[-1:] in (")", "]") and text[1:-1].strip().startswith(r"\begin"):
+        text = text[1:-1].strip()  # an array in brackets
     match = _MATRIX.fullmatch(text)
     if match is None or match[1] in ("vmatrix", "Vmatrix"):
         return None
@@ -225,9 +227,11 @@ def _several(text: str, plain: str, depth: int) -> Shape | None:
         return Shape("words", plain, detail=words(text))
     if len(pieces) > 1:
         items = [_shape(piece, depth + 1) for piece in pieces]
-        if _AND.search(text) and all(item.kind in ("relation", "seq", "union", "reals") for item in items):
-            either = re.search(r"(?<![A-Za-z])or(?![A-Za-z])|\u6216", text)
-            return Shape("union" if either else "meet", plain, tuple(items))
+        either = re.search(r"(?<![A-Za-z])or(?![A-Za-z])|\u6216", text)
+        if either and all(item.kind in ("relation", "seq", "union", "reals") for item in items):
+            return Shape("union", plain, tuple(items))
+        if not either and _AND.search(text) and all(item.kind == "relation" for item in items):
+            return Shape("meet", plain, tuple(items))
         if any(item.kind == "words" and not item.detail for item in items) and not all(_short(item) for item in items):
             return Shape("words", plain, detail=words(text))  # a sentence, with commas
         flat: list[Shape] = []
@@ -307,7 +311,7 @@ def _equation(text: str, plain: str, depth: int) -> Shape | None:
 def _bracketed(text: str, plain: str, depth: int) -> Shape | None:
     """Tuples, intervals and sets: brackets around parts that commas part."""
     if text.startswith(r"\langle") and text.endswith(r"\rangle"):
-        opening, inner, closing = "<", text[len(r"\langle") : -len(r"\rangle")], ">"
+        opening, inner, closing = "(", text[len(r"\langle") : -len(r"\rangle")], ")"
     elif text.startswith(r"\{") and text.endswith(r"\}"):
         opening, inner, closing = "{", text[2:-2], "}"
     elif text[:1] in ("(", "[", "]") and text[-1:] in (")", "]", "["):
@@ -355,6 +359,8 @@ _NUMBER_WORDS = tuple(_NUMBERS_IN_WORDS.split())
 def _value(text: str, plain: str) -> Shape:
     if _LETTERS.fullmatch(text):
         return Shape("words", plain, detail=words(text))
+    if words(text) == "infinity":
+        text = r"\infty"
     if words(text) in _NUMBER_WORDS:
         text = str(_NUMBER_WORDS.index(words(text)))
     bare = _THOUSANDS.sub(lambda m: m.group().replace(",", ""), text)

@@ -71,7 +71,8 @@ _ABOUT = re.compile(
     re.IGNORECASE,
 )
 _CURRENCY = re.compile(
-    r"^([-+]?)\s*(?:\\?\$|([\u20ac\u00a3\u00a5\u20b9])|\\(?:pounds|euro)\b|(?:USD|EUR|Rs\.?|RM|US)\s*\\?\$?)"
+    r"^([-+]?)\s*(?:\\?\$|([\u20ac\u00a3\u00a5\u20b9])|\\(?:pounds|euro)\b|(?:USD|EUR|Rs\.?|RM|US)\s*\\?\$?"
+    r"|\\text\s*\{\s*(?:USD|EUR|Rs\.?|RM|\$)\s*\})"
     r"\s*(?=[-+.\d\\])"
 )
 _POWER = r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?"
@@ -79,6 +80,10 @@ _TEXT_UNIT = re.compile(r"\s*\\text\s*\{([^{}]*)\}" + _POWER + r"\s*$")
 _DEGREE_UNIT = re.compile(r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*(?:\\text\s*\{\s*)?([CFK]?)(?:\s*\})?\s*$")
 _WORD_UNIT = re.compile(r"(?<=[\d)}\s])\s*((?:[A-Za-z\u00a2\u20ac]++\.?" + _POWER + r"(?:\s*/\s*|\s+|-)?){1,5})$")
 _CHINESE_UNIT = re.compile(r"(?<=[\d)}\s])\s*([\u4e00-\u9fff]{1,6})$")
+_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")  # of an angle in degrees the sine, no unit
+_COUNTED = re.compile(
+    r"^(?:\u5171|\u4e00\u5171|\u603b\u5171|\u7b49\u4e8e|\u662f|\u4e3a)\s*(?=[-\d])"
+)  # \u5171 12 \u4e2a: 12 in all
 _PERCENT = re.compile(r"\s*\\?%\s*$")
 
 
@@ -123,6 +128,8 @@ def measured(text: str) -> Measured:
         return Measured(text)
     if about := _ABOUT.match(text):
         text = text[about.end() :]
+    if counted := _COUNTED.match(text):
+        text = text[counted.end() :]
     unit, known, percent = "", False, False
     if currency := _CURRENCY.match(text):
         text = currency[1] + text[currency.end() :]
@@ -130,7 +137,7 @@ def measured(text: str) -> Measured:
     for _ in range(3):
         if match := _PERCENT.search(text):
             text, percent = text[: match.start()].strip(), True
-        elif match := _DEGREE_UNIT.search(text):
+        elif (match := _DEGREE_UNIT.search(text)) and not _ANGLE.search(text):
             text, unit, known = text[: match.start()], "degree" + match[1], True
         elif (match := _TEXT_UNIT.search(text)) and match.start() > 0:
             found = _words(match[1] + text[match.end(1) + 1 :])
