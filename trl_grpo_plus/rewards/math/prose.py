@@ -62,8 +62,8 @@ def conclusion(text: str) -> str | None:
     sentences = [sentence for sentence in _SENTENCES.split(text[-2000:]) if sentence.strip()]
     match = _CONCLUSION.match(sentences[-1].strip().strip("*").rstrip(".!*\u3002 "))
     if match is not None:
-        answer = spoken(match["answer"].replace("$", " ").strip())
-        return answer if _readable(answer) else None
+        answers = (spoken(text.strip()) for text in (match["answer"], match["answer"].replace("$", " ")))
+        return next((answer for answer in answers if _readable(answer)), None)
     if len(lines) == 1 and len(text) <= _MAX_BARE and _bare(text):
         return text
     if (
