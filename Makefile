@@ -39,6 +39,8 @@ smollm2: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/bench_quickstart.py
 	$(BIN)/python benchmarks/bench_ppo_vs_grpo_quickstart.py
+	$(BIN)/python benchmarks/bench_sandbox.py
+	$(BIN)/python benchmarks/bench_humaneval_rewards.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -160,7 +160,17 @@ def ppo_memory() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"quickstart": quickstart, "speed": speed, "ppo": ppo}
+def sandbox_levels() -> str:
+    """What each level of isolation stops and leaves, from the package itself."""
+    from trl_grpo_plus.rewards.sandbox.levels import LEVELS
+
+    lines = ["| level | needs | stops | does not stop |", "|---|---|---|---|"]
+    lines += [f"| `{level.name}` | {level.needs} | {level.stops} | {level.leaves} |" for level in LEVELS.values()]
+    lines.append("| `external` | `runner: module:function` of your own | what your runner stops | the rest |")
+    return "\n".join(lines)
+
+
+TABLES = {"quickstart": quickstart, "speed": speed, "ppo": ppo, "sandbox_levels": sandbox_levels}
 
 
 def render(text: str) -> str:

@@ -8,14 +8,18 @@ import time
 import pytest
 
 from trl_grpo_plus.rewards.sandbox import Limits, Unusable, judge_tests, plan
-from trl_grpo_plus.rewards.sandbox.plan import Calls, Tested, names_under_test
+from trl_grpo_plus.rewards.sandbox.plan import Calls, OtherTests, names_under_test
 
-ALWAYS = "class E:\n    def __eq__(s, o): return True\n    def __ne__(s, o): return False\n    __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __eq__\n    def __sub__(s, o): return E()\n    __rsub__ = __add__ = __radd__ = __mul__ = __sub__\n    def __abs__(s): return 0.0\n    def __bool__(s): return True\n    def __getattr__(s, n): return s\n    def __call__(s, *a, **k): return s\n    def __hash__(s): return 0\n    def __array__(s, *a, **k): import numpy; return numpy.zeros(3)\n"
+ALWAYS = "class E:\n    def __eq__(s, o): return True\n    def __ne__(s, o): return False\n    __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __eq__\n    def __sub__(s, o): return E()\n    __rsub__ = __add__ = __radd__ = __mul__ = __sub__\n    def __abs__(s): return 0.0\n    def __bool__(s): return True\n    def __hash__(s): return 0\n    def __array__(s, *a, **k): import numpy; return numpy.zeros(3)\n"
+ANYTHING = ALWAYS + "    def __getattr__(s, n): return s\n    def __call__(s, *a, **k): return s\n"
 FLOAT_TESTS = "assert abs(half(3) - 1.5) < 1e-6"
 LITERAL = "assert f(1) == 5\nassert f(2) == 6"
 SPLIT = "x = 1\nassert f(x) == 5\nassert f(2) == 6"
 
 FORGERIES = [
+    ("everything at once", ANYTHING + "def f(x): return E()", LITERAL),
+    ("everything at once", ANYTHING + "def f(x): return E()", SPLIT),
+    ("everything at once", ANYTHING + "def half(x): return E()", FLOAT_TESTS),
     ("always equal", ALWAYS + "def f(x): return E()", LITERAL),
     ("always equal", ALWAYS + "def f(x): return E()", SPLIT),
     ("arithmetic with the expected value", ALWAYS + "def half(x): return E()", FLOAT_TESTS),
@@ -87,6 +91,10 @@ def test_a_forgery_is_not_paid(any_sandbox, how, source, tests):
 
 
 HONEST = [
+    (
+        "from enum import Enum\nclass Color(Enum):\n    RED = 1\n    BLUE = 2\ndef other(c): return Color.BLUE if c is Color.RED else Color.RED",
+        "assert other(Color.RED) == Color.BLUE and other(Color.BLUE) == Color['RED']\nassert Color.RED.value == 1 and len(list(Color)) == 2 and other(Color(1)) in Color",
+    ),
     ("def f(x): return x + 4", LITERAL),
     ("def f(x): return x + 4", SPLIT),
     ("class half:\n    pass\ndef half(x): return x / 2", FLOAT_TESTS),
@@ -129,7 +137,7 @@ def test_an_honest_program_is_paid(any_sandbox, source, tests):
     assert score.all and score.total >= 1, score
 
 
-@pytest.mark.parametrize(("source", "tests"), HONEST[:2] + HONEST[20:24], ids=range(6))
+@pytest.mark.parametrize(("source", "tests"), HONEST[1:3] + HONEST[21:25], ids=range(6))
 def test_the_same_program_broken_is_not_paid(any_sandbox, source, tests):
     broken = ast.parse(source)
     for node in ast.walk(broken):
@@ -191,7 +199,7 @@ def test_tests_are_split_where_that_loses_nothing():
         "assert x.f(1) == 2",
         "assert f(1) is 2",
     ):
-        assert isinstance(plan(other), Tested), other
+        assert isinstance(plan(other), OtherTests), other
     humaneval = "\n\nMETADATA = {'author': 'x'}\n\ndef check(candidate):\n    assert candidate([1]) == 2\n    assert candidate([]) == 0, 'empty'\n"
     assert plan(humaneval, "f") == Calls(("f([1])", "f([])"), (2, 0), (False, False))
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from .client import Ended, SandboxError, memory_files, read_all
 from .compare import equals, same_output
 from .limits import Limits
-from .plan import Calls, Tested, Unusable
+from .plan import Calls, OtherTests, Unusable
 
 _REPORT_BYTES = 1 << 20
 
@@ -106,7 +106,7 @@ def judge_script(
     return Score(passed, len(cases), reason or "all cases passed", peak_kib, output)
 
 
-def judge_tests(runner: Runner, source: str, tests: Calls | Tested, limits: Limits, go_on: bool = False) -> Score:
+def judge_tests(runner: Runner, source: str, tests: Calls | OtherTests, limits: Limits, go_on: bool = False) -> Score:
     """Runs a program against tests.
 
     Args:
@@ -161,7 +161,7 @@ def _against(line: bytes, expected: Any, identical: bool) -> str | None:
     return None if equals(claim[1], expected, identical) else "wrong answer"
 
 
-def _judge_tested(runner: Runner, source: str, tests: Tested, limits: Limits, go_on: bool) -> Score:
+def _judge_tested(runner: Runner, source: str, tests: OtherTests, limits: Limits, go_on: bool) -> Score:
     program = {"source": source.encode("utf-8", "replace").decode(), "names": tests.names}
     with memory_files(json.dumps(program).encode(), tests.task(go_on), None, None) as files:
         ended = runner.run("tests", files, limits, source + tests.source)

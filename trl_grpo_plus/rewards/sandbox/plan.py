@@ -69,7 +69,7 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Tested:
+class OtherTests:
     """Tests that run in a tester process.
 
     Args:
@@ -92,7 +92,7 @@ class Tested:
         return json.dumps({**task, "go_on": go_on}).encode("utf-8", "surrogatepass")
 
 
-def plan(source: str, entry: str | None = None) -> Calls | Tested:
+def plan(source: str, entry: str | None = None) -> Calls | OtherTests:
     """Returns how tests are run.
 
     Args:
@@ -119,7 +119,7 @@ def plan(source: str, entry: str | None = None) -> Calls | Tested:
         helpers.pop(entry, None)
     if not names:
         raise Unusable("the tests call nothing of the program")
-    return Tested(source, entry if left_open else None, names, helpers, _classes(tree, names))
+    return OtherTests(source, entry if left_open else None, names, helpers, _classes(tree, names))
 
 
 def leaves_check_open(tree: ast.Module) -> bool:

@@ -4,8 +4,9 @@ What is plain data comes over as data and is compared here. For everything else 
 asked "what is your answer?", never "is this expected value right?":
 
 - An operand that the test has chosen (the expected value, as a rule) goes to the program only where the tests
-  themselves made the object, by calling a class that they name (`Vector(1, 2) * 2`). With what a function of the
-  program returned, arithmetic raises TypeError, and `in` looks through its items here.
+  themselves made the object, by calling a class that they name (`Vector(1, 2) * 2`), or took it from one
+  (`Color.RED`). With what a function of the program returned, arithmetic raises TypeError, and `in` looks through its
+  items here.
 - Compared with plain data, an object is unequal; two objects are compared by the program only where the tests made
   one of them. An ordering with plain data raises TypeError.
 - What is asked for without an operand (`len`, `float`, an attribute, the next item) is an answer like any other.
@@ -43,14 +44,14 @@ def _exact(value: Any, kind: type) -> Any:
 class Proxy:
     """An object of the program: see the rule at the top of the file."""
 
-    __slots__ = ("_session", "_number", "_kind", "_name", "_made")
+    __slots__ = ("_session", "_number", "_kind", "_class", "_made")
 
     def __init__(self, session: Asks, number: int, kind: str) -> None:
         for name, value in (
             ("_session", session),
             ("_number", number),
             ("_kind", kind),
-            ("_name", ""),
+            ("_class", False),
             ("_made", False),
         ):
             _set(self, name, value)
@@ -61,7 +62,7 @@ class Proxy:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in ("__name__", "__doc__", "__qualname__"):
             raise AttributeError(name)
-        return _get(self, "_session").ask("getattr", self, name)
+        return _member(self, _get(self, "_session").ask("getattr", self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         _get(self, "_session").ask("setattr", self, name, value)
@@ -73,11 +74,11 @@ class Proxy:
         iterator = _get(self, "_session").ask("iter", self)
         if not isinstance(iterator, Proxy):
             return iter(iterator)
-        return _items(iterator)
+        return _items(iterator, self)
 
     def __reversed__(self) -> Iterator[Any]:
         iterator = _get(self, "_session").ask("reversed", self)
-        return _items(iterator) if isinstance(iterator, Proxy) else iter(iterator)
+        return _items(iterator, self) if isinstance(iterator, Proxy) else iter(iterator)
 
     def __next__(self) -> Any:
         return _get(self, "_session").ask("next", self)
@@ -97,7 +98,7 @@ class Proxy:
         return isinstance(subclass, Proxy) and _get(self, "_session").ask("issubclass", subclass, self) is True
 
     def __getitem__(self, key: Any) -> Any:
-        return _get(self, "_session").ask("getitem", self, key)
+        return _member(self, _get(self, "_session").ask("getitem", self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _get(self, "_session").ask("setitem", self, key, value)
@@ -147,13 +148,20 @@ class AsyncProxy(Proxy):
         return _get(self, "_session").ask("await", self, *arguments, named=named)
 
 
-def _items(iterator: Proxy) -> Iterator[Any]:
+def _items(iterator: Proxy, source: Proxy) -> Iterator[Any]:
     while True:
         try:
             item = _get(iterator, "_session").ask("next", iterator)
         except StopIteration:
             return
-        yield item
+        yield _member(source, item)
+
+
+def _member(source: Proxy, value: Any) -> Any:
+    """Returns what a class that the tests name holds (`Color.RED`), marked as named by them: no answer of a call."""
+    if isinstance(value, Proxy) and _get(value, "_kind") == "object" and _get(source, "_class"):
+        _set(value, "_made", True)
+    return value
 
 
 def _own(source: Proxy, value: Any) -> Any:
@@ -215,14 +223,14 @@ def number_of(proxy: Proxy) -> int:
     return int(_get(proxy, "_number"))
 
 
-def called_as(proxy: Proxy, name: str) -> None:
-    """Notes the name by which the tests know an object."""
-    _set(proxy, "_name", name)
+def named_class(proxy: Proxy) -> None:
+    """Notes that the tests name an object and use it as a class."""
+    _set(proxy, "_class", _get(proxy, "_kind") == "class")
 
 
-def is_class_of(proxy: Proxy, names: frozenset[str]) -> bool:
-    """Returns whether an object is a class that the tests know by one of `names`."""
-    return _get(proxy, "_kind") == "class" and _get(proxy, "_name") in names
+def is_named_class(proxy: Proxy) -> bool:
+    """Returns whether an object is a class that the tests name."""
+    return bool(_get(proxy, "_class"))
 
 
 def made_by_tests(proxy: Proxy) -> None:

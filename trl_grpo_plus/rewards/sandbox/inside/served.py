@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -63,7 +64,8 @@ class Session:
         if number == len(self._objects):
             self._objects.append(value)
         kind = "class" if isinstance(value, type) else "call" if callable(value) else "object"
-        if kind == "call" and getattr(getattr(value, "__code__", None), "co_flags", 0) & _COROUTINE:
+        function = value.__func__ if type(value) is types.MethodType else value
+        if type(function) is types.FunctionType and function.__code__.co_flags & _COROUTINE:
             kind = "async"
         return [number, kind]
 

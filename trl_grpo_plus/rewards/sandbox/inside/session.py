@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from . import codec, frames
-from .proxy import AsyncProxy, Proxy, called_as, is_class_of, made_by_tests, number_of
+from .proxy import AsyncProxy, Proxy, is_named_class, made_by_tests, named_class, number_of
 
 _ENDINGS = ("StopIteration", "StopAsyncIteration", "GeneratorExit")  # raised by a call, they would end a test's loop
 
@@ -58,7 +58,8 @@ class Session:
             for name, form in message["names"].items():
                 value = codec.decode(form, self._handle)
                 if isinstance(value, Proxy):
-                    called_as(value, name)
+                    if name in self._classes:
+                        named_class(value)
                 else:
                     self.answers += 1  # a variable of the program
                 found[str(name)] = self.exceptions.get(name, value)
@@ -169,7 +170,7 @@ class Session:
     def call(self, proxy: Proxy, arguments: tuple[Any, ...], named: dict[str, Any], mutates: bool) -> Any:
         """Calls an object of the program; what a class that the tests name makes is theirs."""
         value = self.ask("call", proxy, *arguments, named=named, mutates=mutates)
-        if is_class_of(proxy, self._classes) and isinstance(value, Proxy):
+        if is_named_class(proxy) and isinstance(value, Proxy):
             value = self._made.setdefault(number_of(value), value)  # so that `is` works
             made_by_tests(value)
         return value
