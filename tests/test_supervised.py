@@ -6,7 +6,6 @@ import shutil
 import pytest
 import yaml
 
-from tests.test_cli import run
 from trl_grpo_plus.resume import last_whole_checkpoint
 
 ROWS = [{"prompt": f"{a}+{b}", "response": f"<answer>{a + b}</answer>"} for a in range(8) for b in range(4)]
@@ -43,8 +42,8 @@ def recipe(tmp_path, tiny_model):
     return write
 
 
-def test_sft_learns_and_goes_on_from_its_last_whole_checkpoint(recipe, capsys, monkeypatch, tmp_path):
-    code, text = run(capsys, monkeypatch, "train", recipe("sft", ROWS))
+def test_sft_learns_and_goes_on_from_its_last_whole_checkpoint(recipe, grpo_plus, tmp_path):
+    code, text = grpo_plus("train", recipe("sft", ROWS))
     assert code == 0, text
     output = tmp_path / "run"
     summary = json.loads((output / "summary.json").read_text())
@@ -57,7 +56,7 @@ def test_sft_learns_and_goes_on_from_its_last_whole_checkpoint(recipe, capsys, m
     (output / "checkpoint-12/trainer_state.json").write_text('{"epoch": 1')
     assert last_whole_checkpoint(output) == output / "checkpoint-8"
     (output / "model.safetensors").unlink()
-    code, text = run(capsys, monkeypatch, "train", str(output / "recipe.yaml"), "--resume")
+    code, text = grpo_plus("train", str(output / "recipe.yaml"), "--resume")
     assert code == 0, text
     assert (output / "model.safetensors").read_bytes() == whole
     steps = [json.loads(line)["step"] for line in (output / "metrics.jsonl").read_text().splitlines()]
@@ -67,8 +66,8 @@ def test_sft_learns_and_goes_on_from_its_last_whole_checkpoint(recipe, capsys, m
     assert last_whole_checkpoint(output) is not None  # the resumed run wrote 12 anew
 
 
-def test_a_reward_model_learns_preferences(recipe, capsys, monkeypatch, tmp_path):
-    code, text = run(capsys, monkeypatch, "train", recipe("reward_model", PAIRS))
+def test_a_reward_model_learns_preferences(recipe, grpo_plus, tmp_path):
+    code, text = grpo_plus("train", recipe("reward_model", PAIRS))
     assert code == 0, text
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["after"]["accuracy"] == 1.0 and summary["after"]["loss"] < summary["before"]["loss"]
@@ -77,15 +76,15 @@ def test_a_reward_model_learns_preferences(recipe, capsys, monkeypatch, tmp_path
     assert "held-out accuracy" in text
 
 
-def test_sft_of_an_adapter(recipe, capsys, monkeypatch, tmp_path):
+def test_sft_of_an_adapter(recipe, grpo_plus, tmp_path):
     changes = {"use_peft": True, "lora_target_modules": "all-linear", "max_steps": 2, "eval_prompts": None}
-    code, text = run(capsys, monkeypatch, "train", recipe("sft", ROWS, **changes))
+    code, text = grpo_plus("train", recipe("sft", ROWS, **changes))
     assert code == 0, text
     assert (tmp_path / "run/adapter_config.json").exists()
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert 0 < summary["parameters_trained"] < summary["parameters"] and summary["after"] is None
 
 
-def test_a_key_of_another_algorithm_is_named(recipe, capsys, monkeypatch):
-    code, text = run(capsys, monkeypatch, "train", recipe("sft", ROWS, num_generations=8))
+def test_a_key_of_another_algorithm_is_named(recipe, grpo_plus):
+    code, text = grpo_plus("train", recipe("sft", ROWS, num_generations=8))
     assert code == 2 and "unknown key `num_generations` (a key of `algorithm: grpo`)" in text

@@ -14,6 +14,7 @@ from .errors import UserError
 from .evaluation.cli import SeveralValues, eval_command
 from .memory.cli import register as register_memory
 from .memory.profile_cli import profile_command
+from .pipelines.cli import pipeline_command
 from .rewards.cli import app as rewards_app
 from .rewards.sandbox.cli import app as sandbox_app
 
@@ -79,6 +80,7 @@ def quickstart_command(
 
 register_memory(app)
 app.command("profile", context_settings=_OVERRIDES)(profile_command)
+app.command("pipeline", context_settings=_OVERRIDES)(pipeline_command)
 
 
 @app.command("version")

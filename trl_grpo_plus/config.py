@@ -79,6 +79,8 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         activation_offloading: Keep activations for the backward in the host's memory, by TRL's own helper. GPUs only.
         profile_memory: Measure the peak memory of every phase: metrics `memory/...` in the log, and JSON and pictures
             under `memory/` in the output directory. See `trl_grpo_plus.memory.profiler`.
+        reflection_words: Log how often completions have words like "wait" and "verify": `default`, or the words; see
+            `trl_grpo_plus.reflection`.
 
     Raises:
         UserError: A field has a value that cannot work; the message names the field, what was found, and what to do.
@@ -143,6 +145,9 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
     profile_memory: bool = field(
         default=False, metadata={"help": "Measure the peak memory of every phase, and log and draw it."}
     )
+    reflection_words: list[str] | None = field(
+        default=None, metadata={"help": "Log how often completions have these words; `default`: wait, verify, ..."}
+    )
 
     def __new__(cls, *args: Any, **kwargs: Any) -> GRPOConfig:
         """Notes which fields are given: a memory mode leaves those alone, also where they have the default's value."""
@@ -185,6 +190,10 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
             self.memory_mode_kwargs = yaml.safe_load(self.memory_mode_kwargs)
         if self.memory_mode is not None and self.memory_mode not in MEMORY_MODES:
             raise UserError(f"memory_mode must be one of {', '.join(MEMORY_MODES)}, found {self.memory_mode!r}")
+        if self.reflection_words is not None:
+            from .reflection import words_of
+
+            self.reflection_words = list(words_of(self.reflection_words))
         self._check_batch()
         super().__post_init__()
         self.__dict__["_built"] = {name: getattr(self, name) for name in _SET_BY_MODES}

@@ -152,39 +152,60 @@ def _read(path: Path) -> dict[str, Any]:
 def _merge(keys: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the recipe's keys with `--key value` overrides set; a value is read as YAML."""
     merged = dict(keys)
-    rest = list(overrides)
+    for key, value in parse_overrides(overrides):
+        section, dot, inner = key.partition(".")
+        if not dot:
+            merged[section] = value
+            continue
+        if section not in _SECTIONS or not inner:
+            raise UserError(f"unknown option `--{key}`: dots reach into {' and '.join(_SECTIONS)}")
+        old = merged.get(section) or {}
+        merged[section] = set_inner({"source": old} if isinstance(old, str) else old, inner.split("."), value, key)
+    return merged
+
+
+def parse_overrides(words: Sequence[str]) -> list[tuple[str, Any]]:
+    """Returns the (key, value) pairs of `--key value`, `--key=value` and `--key`; values are read as YAML.
+
+    Raises:
+        UserError: A word stands where an option should.
+    """
+    found = []
+    rest = list(words)
     while rest:
         option = rest.pop(0)
         if not option.startswith("--") or option == "--":
             raise UserError(f"expected `--key value`, found `{option}`")
         key, equals, value = option[2:].partition("=")
-        words = [value] if equals else []
+        values = [value] if equals else []
         while not equals and rest and not rest[0].startswith("--"):
-            words.append(rest.pop(0))
-        parsed = [_parse_value(word) for word in words]
-        section, dot, inner = key.replace("-", "_").partition(".")
-        if not dot:
-            merged[section] = True if not parsed else parsed[0] if len(parsed) == 1 else parsed
-            continue
-        if section not in _SECTIONS or not inner:
-            raise UserError(f"unknown option `--{key}`: dots reach into {' and '.join(_SECTIONS)}")
-        old = merged.get(section) or {}
-        value_of_key = parsed[0] if len(parsed) == 1 else parsed
-        merged[section] = _with({"source": old} if isinstance(old, str) else old, inner.split("."), value_of_key, key)
-    return merged
+            values.append(rest.pop(0))
+        parsed = [_parse_value(word) for word in values]
+        found.append((key.replace("-", "_"), True if not parsed else parsed[0] if len(parsed) == 1 else parsed))
+    return found
 
 
-def _with(old: Any, names: Sequence[str], value: Any, option: str) -> Any:
-    """Returns a section with one inner value set; `0`, `1`, ... name the entries of a list."""
+def set_inner(old: Any, names: Sequence[str], value: Any, option: str) -> Any:
+    """Returns a section with one inner value set; `0`, `1`, ... name the entries of a list.
+
+    Args:
+        old: The section: a mapping, a list or `None`.
+        names: The way to the value.
+        value: The value.
+        option: The option, for messages.
+
+    Raises:
+        UserError: A list has no such entry.
+    """
     if not names:
         return value
     name, *inner = names
     if isinstance(old, list):
         if not name.isdigit() or int(name) >= len(old):
             raise UserError(f"--{option}: the section is a list: name one of its entries, 0 to {len(old) - 1}")
-        return [_with(entry, inner, value, option) if i == int(name) else entry for i, entry in enumerate(old)]
+        return [set_inner(entry, inner, value, option) if i == int(name) else entry for i, entry in enumerate(old)]
     mapping = dict(old or {})
-    return {**mapping, name: _with(mapping.get(name), inner, value, option)}
+    return {**mapping, name: set_inner(mapping.get(name), inner, value, option)}
 
 
 def _parse_value(word: str) -> Any:

@@ -15,7 +15,7 @@ def run_recipe(recipe: Recipe, console: Console, resume: str | None = None, over
     Args:
         recipe: The recipe.
         console: Where to print.
-        resume: `"latest"`, or the directory of a checkpoint, to go on from.
+        resume: `"latest"`, or the directory of a checkpoint, to go on from; rejection sampling always goes on.
         overwrite: Start anew where `output_dir` holds an earlier run.
 
     Raises:
@@ -25,6 +25,10 @@ def run_recipe(recipe: Recipe, console: Console, resume: str | None = None, over
         from .supervised import train_supervised
 
         return train_supervised(recipe, console, resume, overwrite)
+    if recipe.algorithm == "rejection_sampling":
+        from .pipelines.rejection import sample_and_select
+
+        return sample_and_select(recipe, console)
     from .train import train
 
     return train(recipe, console, resume, overwrite)

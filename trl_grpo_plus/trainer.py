@@ -110,6 +110,10 @@ class GRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]
             raise UserError("eval_rewards does not run tools: leave one of the two out")
         keep_trainable(self.model)
         self._set_up_memory()
+        if self._option("reflection_words"):
+            from .reflection import ReflectionWords
+
+            self.add_callback(ReflectionWords(self, self.args.reflection_words))
         columns = getattr(self.train_dataset, "column_names", None)
         if columns is not None:
             check_columns(verifiers, columns, "the training dataset")

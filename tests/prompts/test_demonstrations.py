@@ -66,11 +66,16 @@ def test_a_mixture_routes_each_part_to_its_reward(write):
         [{"source": maths, "reward": "gsm8k", "size": 2, "template": "boxed"}, {"source": code, "reward": "code"}]
     )
     rows = load_prompts(spec)
-    assert list(rows["reward"]) == ["gsm8k", "gsm8k", "code"] and spec.source == f"{maths} + {code}"
+    assert list(rows["reward"]) == [["gsm8k"], ["gsm8k"], ["code"]] and spec.source == f"{maths} + {code}"
     assert list(rows["tests"]) == [None, None, ["assert add(1, 1) == 2"]] and rows["answer"][2] is None
     assert "boxed" in rows["prompt"][0] and rows["prompt"][2] == "Add."
-    odd = write("odd.jsonl", [{"prompt": "x", "answer": 5}])
-    with pytest.raises(UserError, match="the column `answer` of .*odd.jsonl is not of the type that it has in"):
+    with pytest.raises(UserError, match="prompts.reward must be a reward's name or a list"):
+        PromptSpec(maths, reward=[])
+    tested = write("tested.jsonl", [{"prompt": "Add.", "answer": ["assert add(1, 1) == 2"]}])
+    mixed = load_prompts(PromptSpec.from_config([maths, tested]))
+    assert mixed["answer"][0] == "2" and json.loads(mixed["answer"][3]) == ["assert add(1, 1) == 2"]
+    odd = write("odd.jsonl", [{"prompt": "x", "answer": "5", "question": 3}])
+    with pytest.raises(UserError, match="the column `question` of .*odd.jsonl is not of the type that it has in"):
         load_prompts(PromptSpec.from_config([maths, odd]))
 
 

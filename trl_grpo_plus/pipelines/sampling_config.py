@@ -16,13 +16,14 @@ class SamplingConfig:
 
     Args:
         output_dir: Where the samples and the kept rows go.
-        rewards: As in `GRPOConfig`; a sample is right by the first of them that scores its row.
+        rewards: As in `GRPOConfig`. At least one says what is right; a sample is kept where that one, and every other
+            that scores it, is content.
         samples: Solutions drawn per problem.
         temperature: Of sampling; positive.
         top_p: Of sampling, in (0, 1].
         max_completion_length: Longest completion, in tokens; one that is cut off is not kept.
         batch_size: Completions generated at once.
-        threshold: A sample is right where its reward has at least this value.
+        threshold: A reward is content from this value on.
         max_per_prompt: Kept samples of one problem, at most.
         max_share: No difficulty makes up more than this share of the kept ones; see `selection.select`.
         seed: Of sampling, and of which of equals are kept.
@@ -40,7 +41,7 @@ class SamplingConfig:
     top_p: float = field(default=1.0, metadata={"help": "Of sampling."})
     max_completion_length: int = field(default=512, metadata={"help": "Longest completion, in tokens."})
     batch_size: int = field(default=64, metadata={"help": "Completions generated at once."})
-    threshold: float = field(default=1.0, metadata={"help": "A sample is right from this reward on."})
+    threshold: float = field(default=1.0, metadata={"help": "A reward is content from this value on."})
     max_per_prompt: int = field(default=4, metadata={"help": "Kept samples of one problem, at most."})
     max_share: float = field(default=0.5, metadata={"help": "Largest share of one difficulty among those kept."})
     seed: int = field(default=0, metadata={"help": "Of sampling, and of which of equals are kept."})

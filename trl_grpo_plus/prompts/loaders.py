@@ -5,6 +5,7 @@ Stage: prompts. In: the recipe's section and the tokenizer (for its chat templat
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def load_prompts(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
     rows = _map_columns(read_rows(spec), spec)
     if spec.reward is not None:
         rows = rows.remove_columns([c for c in rows.column_names if c == "reward"])
-        rows = rows.add_column("reward", [spec.reward] * len(rows))
+        rows = rows.add_column("reward", [list(spec.reward)] * len(rows))
     chat = wants_chat(spec, tokenizer)
     prompts = [spec.put(problem, chat) for problem in rows["prompt"]]
     if rows.column_names == ["prompt"]:
@@ -98,6 +99,8 @@ def wants_chat(spec: PromptSpec, tokenizer: Any) -> bool:
 def join_rows(parts: Sequence[Dataset], sources: Sequence[str]) -> Dataset:
     """Returns the rows of several sources one after the other; a column that one lacks is `None` in its rows.
 
+    Where one source has texts as answers and another has tests or numbers, these become JSON texts.
+
     Args:
         parts: The rows of each source.
         sources: Their names, for the message.
@@ -105,6 +108,9 @@ def join_rows(parts: Sequence[Dataset], sources: Sequence[str]) -> Dataset:
     Raises:
         UserError: A column holds different types of values in two of them.
     """
+    kinds = {str(part.features["answer"]) for part in parts if "answer" in part.column_names}
+    if len(kinds) > 1:
+        parts = [_with_text_answers(part) for part in parts]
     first: dict[str, int] = {}
     for i, part in enumerate(parts):
         for column, kind in part.features.items():
@@ -115,6 +121,13 @@ def join_rows(parts: Sequence[Dataset], sources: Sequence[str]) -> Dataset:
                     f"{sources[known]} ({kind} and {parts[known].features[column]}): they cannot be mixed"
                 )
     return concatenate_datasets(list(parts))
+
+
+def _with_text_answers(rows: Dataset) -> Dataset:
+    if "answer" not in rows.column_names:
+        return rows
+    texts = [each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in rows["answer"]]
+    return rows.remove_columns("answer").add_column("answer", texts)
 
 
 def _source_rows(spec: PromptSpec) -> Dataset:

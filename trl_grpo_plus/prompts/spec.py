@@ -7,7 +7,7 @@ has one, and the other columns of its source.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,14 @@ TEMPLATES: dict[str, str] = {
         "```python\n{prompt}\n```"
     ),
     "gsm8k": "{prompt}\n\nThink step by step. End with the final number on a line of its own: #### <number>",
+    # DeepSeek-R1-Zero's (arXiv 2501.12948, table 1), for a base model: with `chat: false`.
+    "r1_zero": (
+        "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The "
+        "assistant first thinks about the reasoning process in the mind and then provides the user with the answer. "
+        "The reasoning process and answer are enclosed within <think> </think> and <answer> </answer> tags, "
+        "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>. User: {prompt}. "
+        "Assistant:"
+    ),
 }
 
 
@@ -51,8 +59,8 @@ class PromptSpec:
         seed: Seed of procedural tasks, and of `shuffle`.
         shuffle: Shuffle the rows of a file before `size` is cut off.
         options: Options of a procedural task, passed on.
-        reward: Which of the recipe's rewards score these rows: their names, as one text, in a column `reward`; where
-            tasks are mixed, each row is then scored by its own. `None` leaves the column as the source has it.
+        reward: Which of the recipe's rewards score these rows: a name or several, which become the column `reward`;
+            where tasks are mixed, each row is then scored by its own. `None` leaves the column as the source has it.
         parts: Several sources in one, each with its own fields; a list in a recipe.
 
     Raises:
@@ -70,7 +78,7 @@ class PromptSpec:
     seed: int = 0
     shuffle: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
-    reward: str | None = None
+    reward: str | Sequence[str] | None = None
     parts: tuple[PromptSpec, ...] = ()
 
     def __post_init__(self) -> None:
@@ -80,6 +88,11 @@ class PromptSpec:
             raise UserError(f"prompts.chat must be true, false or auto, found {self.chat!r}")
         if self.size is not None and (isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1):
             raise UserError(f"prompts.size must be a positive whole number, found {self.size!r}")
+        names = [self.reward] if isinstance(self.reward, str) else self.reward
+        if names is not None:
+            if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+                raise UserError(f"prompts.reward must be a reward's name or a list of names, found {self.reward!r}")
+            object.__setattr__(self, "reward", tuple(names))
         for key in self.columns:
             if key not in COLUMNS:
                 raise UserError(f"prompts.columns maps {', '.join(f'`{c}`' for c in COLUMNS)}, found `{key}`")

@@ -1,0 +1,63 @@
+"""Writes what each recipe for a GPU is planned to need into its header, after `# Memory planned:`.
+
+A plan is arithmetic (`grpo-plus plan`), not a measurement. Prompts are as long as the longest of their data.
+
+    python benchmarks/plan_recipes.py            # rewrites recipes/*.yaml
+"""
+
+import re
+from pathlib import Path
+
+from trl_grpo_plus.memory.devices import GIB
+from trl_grpo_plus.pipelines.spec import load_pipeline
+from trl_grpo_plus.recipe import Recipe, load_recipe
+from trl_grpo_plus.recipe_plan import plan_recipe
+
+ROOT = Path(__file__).parents[1]
+# Longest prompts with their template, in tokens, rounded up. MATH has a few that are longer, with drawings as code.
+PROMPT_TOKENS = {"openai/gsm8k": 320, "nlile/hendrycks-MATH-benchmark": 768, "google-research-datasets/mbpp": 512}
+CARDS_GIB = (8, 12, 16, 24, 32, 48, 80, 141)
+_USABLE = 0.95  # of a card: what its display and driver leave
+_LINE = re.compile(r"^# Memory planned:.*\n(?:#   .*\n)*", re.MULTILINE)
+# On a machine without a GPU the trainer's configuration refuses bfloat16; the plan is for one that has it.
+_HERE = ["--use_cpu", "true", "--bf16", "false"]
+
+
+def for_gpu(path: Path) -> Recipe:
+    """Returns a recipe as it is on a CUDA GPU, loaded on any machine."""
+    written = load_recipe(path, _HERE)
+    written.args.use_cpu, written.args.bf16 = False, True
+    return written
+
+
+def note(path: Path) -> str:
+    """Returns the lines of a recipe's header on memory."""
+    recipe = for_gpu(path)
+    longest = max(PROMPT_TOKENS[part.source] for part in (recipe.prompts.parts or (recipe.prompts,)))
+    model = str(recipe.model.model_name_or_path)
+    if model.startswith("${"):  # what an earlier stage made: of the shape that its pipeline starts from
+        first = next(stage for stage in load_pipeline(path.parent / "pipeline.yaml").stages if not stage.call)
+        model = str(first.keys["model_name_or_path"])
+    made = plan_recipe(recipe, longest, model)
+    card = next((gib for gib in CARDS_GIB if _USABLE * gib * GIB >= made.needed), None)
+    fits = f"fits a card of {card} GB" if card else "more than one card has"
+    return (
+        f"# Memory planned: {made.needed / GIB:.1f} GiB, {fits}; most in the {made.limiting_phase.value} phase.\n"
+        f"#   (benchmarks/plan_recipes.py: prompts of {longest} tokens, longest completions; not measured)\n"
+    )
+
+
+def render(path: Path) -> str:
+    """Returns a recipe's file with its header's note written anew."""
+    return _LINE.sub(lambda _: note(path), path.read_text())
+
+
+def planned() -> list[Path]:
+    """Returns the recipes whose header has a note."""
+    return [path for path in sorted((ROOT / "recipes").rglob("*.yaml")) if "# Memory planned:" in path.read_text()]
+
+
+if __name__ == "__main__":
+    for path in planned():
+        path.write_text(render(path))
+        print(f"{path.relative_to(ROOT)}: {note(path).splitlines()[0]}")
