@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 
 app.add_typer(rewards_app, name="rewards")
-app.add_typer(sandbox_app)
+app.add_typer(sandbox_app, name="sandbox")
 
 _OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 
