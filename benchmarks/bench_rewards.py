@@ -71,6 +71,14 @@ def seconds(call) -> tuple[float, list]:
     return time.perf_counter() - began, values
 
 
+def cpu_s(pids: list[int]) -> float:
+    """Processor time of this process and of others, which a busy machine does not change."""
+    total = time.process_time()
+    for pid in pids:
+        total += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    return total
+
+
 def throughput(args: argparse.Namespace) -> dict:
     from trl.rewards import accuracy_reward
 
@@ -97,12 +105,16 @@ def throughput(args: argparse.Namespace) -> dict:
     rounds = []
     for number in range(args.rounds):
         texts, chats, golds, rows, right = batch(number)
-        if number % 2:
-            cold, values = math(texts, rows)
-            theirs, their_values = trl(chats, golds)
-        else:
-            theirs, their_values = trl(chats, golds)
-            cold, values = math(texts, rows)
+        used = {}
+        for arm in ("trl", "math") if number % 2 else ("math", "trl"):
+            pids = ours.function.runtime.pool.pids
+            before = cpu_s(pids)
+            if arm == "trl":
+                theirs, their_values = trl(chats, golds)
+            else:
+                cold, values = math(texts, rows)
+            same = pids == ours.function.runtime.pool.pids  # a worker that was replaced takes its account along
+            used[arm] = 1000 * (cpu_s(pids) - before) / args.batch if same else None
         cached, again = math(texts, rows)
         assert all(a == v for a, v in zip(again, values, strict=True) if v is not None)
         rounds.append(
@@ -110,11 +122,15 @@ def throughput(args: argparse.Namespace) -> dict:
                 "trl_per_s": args.batch / theirs,
                 "cold_per_s": args.batch / cold,
                 "cached_per_s": args.batch / cached,
+                "cpu_ms": used["math"],
+                "trl_cpu_ms": used["trl"],
                 "right": sum(v == r for v, r in zip(values, right, strict=True)) / args.batch,
                 "trl_right": sum(v == r for v, r in zip(their_values, right, strict=True)) / args.batch,
             }
         )
-    median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
+    median = {
+        key: statistics.median([r[key] for r in rounds if r[key] is not None] or [float("nan")]) for key in rounds[0]
+    }
     return {
         **median,
         "cold_ratio": statistics.median(r["cold_per_s"] / r["trl_per_s"] for r in rounds),
@@ -159,11 +175,13 @@ def main() -> None:
     args = parser.parse_args()
     for name in ("math_verify.parser", "math_verify.grader"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    loads = os.getloadavg()
     speed = throughput(args)
     print(
         f"math on {args.workers} workers: {speed['cold_per_s']:.0f} verdicts/s cold, {speed['cached_per_s']:.0f} "
         f"cached; TRL's accuracy_reward {speed['trl_per_s']:.0f}: {speed['cold_ratio']:.2f}x cold, "
-        f"{speed['cached_ratio']:.0f}x cached; right {speed['right']:.1%}, TRL {speed['trl_right']:.1%}"
+        f"{speed['cached_ratio']:.0f}x cached; right {speed['right']:.1%}, TRL {speed['trl_right']:.1%}; CPU "
+        f"per verdict {speed['cpu_ms']:.2f} ms, TRL {speed['trl_cpu_ms']:.2f} ms"
     )
     stuck = hanging(args)
     print(
@@ -180,6 +198,7 @@ def main() -> None:
         "environment": {
             "device": f"CPU, {os.cpu_count()} cores",
             "processor": platform.processor() or platform.machine(),
+            "load_average_1_min": [round(load, 1) for load in (loads[0], os.getloadavg()[0])],  # before and after
             "python": platform.python_version(),
             **{name: version(name) for name in ("trl", "math-verify", "sympy")},
         },
