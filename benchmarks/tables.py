@@ -170,7 +170,51 @@ def sandbox_levels() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"quickstart": quickstart, "speed": speed, "ppo": ppo, "sandbox_levels": sandbox_levels}
+def rewards() -> str:
+    """What the registry has, without plugins."""
+    from trl_grpo_plus.rewards.catalog import catalog
+
+    lines = ["| name | pays for | needs | options |", "|---|---|---|---|"]
+    for row in catalog():
+        if row["plugin"] is not None:
+            continue
+        needs = ", ".join(f"`{column}`" for column in row["columns"])
+        options = ", ".join(f"`{name}`" for name in row["options"])
+        description = row["description"].replace("|", "\\|").replace("<", "&lt;")
+        lines.append(f"| `{row['name']}` | {description} | {needs} | {options} |")
+    return "\n".join(lines)
+
+
+def reward_speed() -> str:
+    """Throughput of `math` and the cost of hanging completions."""
+    record = json.loads((RESULTS / "rewards.json").read_text())
+    speed, hang, environment = record["throughput"], record["hanging"], record["environment"]
+    load = environment["load_average_1_min"][0]
+    busy = f", on a machine busy with other work (load average {load:.0f})" if load > 2 else ""
+    lines = [
+        "| | TRL's `accuracy_reward` | `math` | from the cache |",
+        "|---|---|---|---|",
+        f"| verdicts per second | {speed['trl_per_s']:.0f} | {speed['cold_per_s']:.0f} ({speed['cold_ratio']:.0f}x) "
+        f"| {speed['cached_per_s']:,.0f} ({speed['cached_ratio']:,.0f}x) |",
+        f"| processor time per verdict, ms | {speed['trl_cpu_ms']:.1f} | {speed['cpu_ms']:.2f} | |",
+        "",
+        f"Medians of {len(speed['rounds'])} interleaved batches of {record['batch']} on {record['workers']} workers, "
+        f"{environment['device']}{busy}; TRL's runs in the trainer's process. With {hang['hanging']} of "
+        f"{record['batch']} completions in an endless loop and a timeout of {hang['timeout_s']:g} s, a batch takes "
+        f"{hang['extra_s']:.1f} s more (at most {hang['largest_extra_s']:.1f}) "
+        f"([results](benchmarks/results/rewards.json)).",
+    ]
+    return "\n".join(lines)
+
+
+TABLES = {
+    "quickstart": quickstart,
+    "speed": speed,
+    "ppo": ppo,
+    "sandbox_levels": sandbox_levels,
+    "rewards": rewards,
+    "reward_speed": reward_speed,
+}
 
 
 def render(text: str) -> str:

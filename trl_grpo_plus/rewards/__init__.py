@@ -5,6 +5,14 @@ rewards:                                    # in a recipe
   - think_format: 0.1                       # weight 0.1
   - exact_match: {weight: 1.0, tag: answer} # options of the verifier
   - my_module:my_reward: {weight: 0.5}      # any TRL reward function, or a verifier of your own
+
+registry, arguments   name -> verifier, its typed options, the columns it reads, where it runs; `plugins` of packages
+build                 the list above -> reward functions with weights; `combine` makes rewards of rewards
+function, together    completions, rows -> verdicts, isolated and cached; `routing`, `runtime`, `cache`, `threads`
+pool/                 worker processes with a hard time limit for each completion
+check, audit, score   graders measured: on cases with known values, on what fools them, on a file
+sandbox/              where programs run
+The other files are verifiers, one each.
 """
 
 from . import (  # noqa: F401  (importing registers them)
