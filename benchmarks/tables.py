@@ -207,6 +207,55 @@ def reward_speed() -> str:
     return "\n".join(lines)
 
 
+def memory_choices() -> str:
+    """What `choose` takes on devices of several sizes: computed, not measured."""
+    from trl_grpo_plus.errors import UserError
+    from trl_grpo_plus.memory.choose import choose
+    from trl_grpo_plus.memory.devices import GIB, parse_device
+    from trl_grpo_plus.memory.setting import make_setting
+
+    sizes = (8, 16, 24, 48, 80)
+    lines = [f"| model | {' | '.join(f'{size} GB' for size in sizes)} |", f"|{'---|' * (len(sizes) + 1)}"]
+    for model in ("Qwen2.5-0.5B", "Qwen2.5-1.5B", "Qwen2.5-7B"):
+        setting = make_setting(model, prompt=512, completion=1024, group=8, batch=8, accumulation=4)
+        cells = []
+        for size in sizes:
+            try:
+                chosen = choose(setting, parse_device(f"{size}GB"))
+            except UserError:
+                cells.append("nothing fits")
+            else:
+                needed = chosen.plan.needed / GIB
+                cells.append(f"{chosen.mode}, {chosen.batch} x {chosen.accumulation} ({needed:.1f} GiB)")
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    lines.append("")
+    lines.append(
+        "GRPO without a KL term, bfloat16, prompt 512, completion 1,024, 8 completions per prompt, AdamW; asked for "
+        "was a micro-batch of 8 x 4. In a cell: the first mode that fits at that micro-batch, the largest micro-batch "
+        "of the same 32 completions, and what it is planned to need with CUDA's allowance. Planned, not measured."
+    )
+    return "\n".join(lines)
+
+
+def planner() -> str:
+    """Errors of the plans against measurement."""
+    record = json.loads((RESULTS / "planner.json").read_text())
+    summary = record["summary"]
+    lines = ["| plan | settings | median error, % | largest, % |", "|---|---|---|---|"]
+    for name, what in (("closed", "closed form"), ("exact", "`--exact`, the simulation")):
+        s = summary[name]
+        errors = f"{100 * s['median_error']:.2f} | {100 * s['largest_error']:.2f}"
+        lines.append(f"| {what} | {s['settings']} | {errors} |")
+    lines.append("")
+    lines.append(
+        "Of the step's peak, over settings drawn at random (six small geometries; full, LoRA and QLoRA; GRPO "
+        "and PPO in its layouts; with and without checkpointing, shared prompts, padding), against "
+        f"our trainers really training on {record['environment']['device']}, by torch.profiler's memory events "
+        "([results](benchmarks/results/planner.json))."
+    )
+    return "\n".join(lines)
+
+
 TABLES = {
     "quickstart": quickstart,
     "speed": speed,
@@ -214,6 +263,8 @@ TABLES = {
     "sandbox_levels": sandbox_levels,
     "rewards": rewards,
     "reward_speed": reward_speed,
+    "memory_choices": memory_choices,
+    "planner": planner,
 }
 
 

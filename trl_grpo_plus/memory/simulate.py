@@ -101,6 +101,9 @@ class _Simulation:
                         self._values(models.old_critic)
             for _ in range(min(s.steps, 2)):
                 self._train()
+            if s.steps > 1 and s.padding and self.batch[2] is not None:
+                self.batch = self._micro_batch(padded=False)  # packed, one without padding has more tokens
+                self._train()
             with tracker.region(Phase.OPTIMIZER, Category.ACTIVATIONS):
                 torch.nn.utils.clip_grad_norm_(models.trained, 1.0)
                 if s.optimizer == "adamw":
@@ -117,7 +120,7 @@ class _Simulation:
 
     # Inputs
 
-    def _micro_batch(self) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    def _micro_batch(self, padded: bool = True) -> tuple[torch.Tensor, torch.Tensor, Any]:
         """Ids and mask of a micro-batch, and its layout where prompts are shared."""
         s = self.setting
         shape = training_shape(s)
@@ -127,7 +130,7 @@ class _Simulation:
             for row in range(s.batch):
                 ids[row, : s.prompt] = row // s.rows_per_prompt
             mask = torch.ones_like(ids)
-            if s.padding:
+            if s.padding and padded:
                 mask[1::4, -1] = 0
             if shape.packed:
                 layout = build_layout(ids, mask, s.completion, max_tokens=s.max_tokens_per_forward)
