@@ -22,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+import weakref
 from collections import defaultdict
 from pathlib import Path
 
@@ -306,24 +307,40 @@ def steps(trainer, count: int) -> None:
     trainer.train()
 
 
-def measure(point: Point, options: argparse.Namespace) -> dict:
-    """Returns medians by trainer and phase, and their ratios."""
-    directory = build_model(options.geometry, getattr(torch, options.dtype), options.device, Path(options.scratch))
-    synchronize = torch.cuda.synchronize if options.device == "cuda" else lambda: None
-    arms = {
-        "stock": build_trainer(trl.GRPOTrainer, trl.GRPOConfig, point, directory, options),
-        "ours": build_trainer(trl_grpo_plus.GRPOTrainer, trl_grpo_plus.GRPOConfig, point, directory, options),
-    }
+ARMS = {
+    "stock": (trl.GRPOTrainer, trl.GRPOConfig),
+    "ours": (trl_grpo_plus.GRPOTrainer, trl_grpo_plus.GRPOConfig),
+}
+
+
+def measure_peaks(point: Point, directory: str, options: argparse.Namespace) -> dict[str, float]:
+    """Returns the peak memory of an update by trainer, MiB; one trainer is there at a time."""
     peaks = {}
-    for name, trainer in arms.items():  # warm-up: the comparison with the plain path, lazy initialisation, memory
+    for name, (base, config) in ARMS.items():
+        trainer = build_trainer(base, config, point, directory, options)
         peak = Peak(trainer, options.device)
         trainer.add_callback(peak)
         steps(trainer, 1)
         peak.peak_mib = None  # the first step allocates the optimizer's state
         steps(trainer, 1)
         peaks[name] = peak.peak_mib
-        trainer.remove_callback(peak)
-        del trainer.compute_loss
+        model = weakref.ref(trainer.model)
+        del trainer, peak
+        gc.collect()
+        assert model() is None, "what is left of one trainer would count for the next"
+        if options.device == "cuda":
+            torch.cuda.empty_cache()
+    return peaks
+
+
+def measure(point: Point, options: argparse.Namespace) -> dict:
+    """Returns medians by trainer and phase, and their ratios."""
+    directory = build_model(options.geometry, getattr(torch, options.dtype), options.device, Path(options.scratch))
+    synchronize = torch.cuda.synchronize if options.device == "cuda" else lambda: None
+    peaks = measure_peaks(point, directory, options)
+    arms = {name: build_trainer(*classes, point, directory, options) for name, classes in ARMS.items()}
+    for trainer in arms.values():
+        steps(trainer, 1)  # warm-up: the comparison with the plain path, lazy initialisation
     clocks = {name: Clock(synchronize) for name in arms}
     for name, trainer in arms.items():
         clocks[name].attach(trainer)
@@ -400,6 +417,7 @@ def main() -> None:
     parser.add_argument("--scratch", default=str(Path(tempfile.gettempdir()) / "bench_step"))
     parser.add_argument("--out", default=None, help="JSON file; results of the same points in it are replaced")
     parser.add_argument("--custom", default=None, help='JSON list of points: [{"P": 1024, "C": 512, "lora": true}]')
+    parser.add_argument("--memory-only", action="store_true", help="measure the memory of the results in --out anew")
     options = parser.parse_args()
     quiet()
     torch.set_num_threads(options.threads)
@@ -412,6 +430,9 @@ def main() -> None:
     else:
         known = {p.name: p for p in [*BARS, *grid()]}
         points = [known[name] for name in options.points.split(",")]
+    if options.memory_only:
+        measure_memory_anew(Path(options.out), options)
+        return
     results = []
     for point in points:
         result = measure(point, options)
@@ -421,6 +442,19 @@ def main() -> None:
         if options.out:
             write(Path(options.out), results, options)
             plot(Path(options.out))
+
+
+def measure_memory_anew(path: Path, options: argparse.Namespace) -> None:
+    """Replaces the peaks of a results file; the times stay."""
+    record = json.loads(path.read_text())
+    fields = [field.name for field in dataclasses.fields(Point)]
+    for result in record["results"]:
+        point = Point(**{name: result[name] for name in fields})
+        directory = build_model(options.geometry, getattr(torch, options.dtype), options.device, Path(options.scratch))
+        peaks = result["peak_mib"] = measure_peaks(point, directory, options)
+        result["ratios"]["memory"] = peaks["ours"] / peaks["stock"]
+        print(f"{point.name}: memory {result['ratios']['memory']:.2f}x", *missed(result), flush=True)
+        path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def write(path: Path, results: list[dict], options: argparse.Namespace) -> None:

@@ -73,6 +73,33 @@ def speed() -> str:
     return "\n".join(lines)
 
 
+def speed_grid() -> str:
+    """Smallest and largest ratio of the grid's points by prompt length, and a real model's points."""
+    heads = ["model", "prompt, completion (tokens)", "points", "whole step", "forward + backward", "generation"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    grid, smollm2 = (json.loads((RESULTS / f"step_{name}.json").read_text()) for name in ("grid", "smollm2"))
+    kinds = ("step", "forward+backward", "generation")
+    for P in sorted({r["P"] for r in grid["results"]}):
+        rows = [r["ratios"] for r in grid["results"] if r["P"] == P]
+        spans = [(min(r[kind] for r in rows), max(r[kind] for r in rows)) for kind in kinds]
+        cells = [f"{low:.2f} to {high:.2f}x" for low, high in spans]
+        lines.append(f"| Llama, 10 M | {P}, 64 or 256 | {len(rows)} | {' | '.join(cells)} |")
+    for r in smollm2["results"]:
+        cells = [f"{r['ratios'][kind]:.2f}x" for kind in kinds]
+        lines.append(f"| SmolLM2-135M-Instruct | {r['P']}, {r['C']} | 1 | {' | '.join(cells)} |")
+    memory = ", ".join(f"{r['ratios']['memory']:.2f}" for r in smollm2["results"])
+    lines.append("")
+    lines.append(
+        "The grid varies by itself, around each prompt length: groups of 4 and 16, completions of skewed lengths up "
+        "to 256, half of the groups without signal, LoRA, beta 0.04, and up to 256 the last two together; smallest "
+        "and largest ratio of its points, two turns of each trainer a point "
+        "([results](benchmarks/results/step_grid.json), [plot](benchmarks/results/step_grid.png)). The real model: "
+        "one group of 8 a step, one turn of two steps, peak "
+        f"memory of the update {memory} of TRL's ([results](benchmarks/results/step_smollm2.json))."
+    )
+    return "\n".join(lines)
+
+
 def ppo() -> str:
     """Held-out accuracy of PPO and GRPO from the same number of sampled completions."""
     record = json.loads((RESULTS / "ppo_vs_grpo_quickstart.json").read_text())
@@ -259,6 +286,7 @@ def planner() -> str:
 TABLES = {
     "quickstart": quickstart,
     "speed": speed,
+    "speed_grid": speed_grid,
     "ppo": ppo,
     "sandbox_levels": sandbox_levels,
     "rewards": rewards,
