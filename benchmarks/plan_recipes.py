@@ -14,8 +14,8 @@ from trl_grpo_plus.recipe import Recipe, load_recipe
 from trl_grpo_plus.recipe_plan import plan_recipe
 
 ROOT = Path(__file__).parents[1]
-# Longest prompts with their template, in tokens, rounded up. MATH has a few that are longer, with drawings as code.
-PROMPT_TOKENS = {"openai/gsm8k": 320, "nlile/hendrycks-MATH-benchmark": 768, "google-research-datasets/mbpp": 512}
+# Longest prompts with their template, in tokens, rounded up. MATH and TACO have a few that are longer.
+PROMPT_TOKENS = {"openai/gsm8k": 320, "nlile/hendrycks-MATH-benchmark": 768, "likaixin/TACO-verified": 1024}
 CARDS_GIB = (8, 12, 16, 24, 32, 48, 80, 141)
 _USABLE = 0.95  # of a card: what its display and driver leave
 _LINE = re.compile(r"^# Memory planned:.*\n(?:#   .*\n)*", re.MULTILINE)

@@ -28,6 +28,10 @@ TEMPLATES: dict[str, str] = {
         "```python\n{prompt}\n```"
     ),
     "gsm8k": "{prompt}\n\nThink step by step. End with the final number on a line of its own: #### <number>",
+    "think_code": (
+        "{prompt}\n\nFirst think step by step inside <think> and </think>. Then give the whole program in one "
+        "```python block."
+    ),
     # DeepSeek-R1-Zero's (arXiv 2501.12948, table 1), for a base model: with `chat: false`.
     "r1_zero": (
         "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The "
