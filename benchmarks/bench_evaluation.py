@@ -41,7 +41,9 @@ def main() -> None:
     if not (Path(TRAINED) / "adapter_model.safetensors").exists():
         started = any(Path(TRAINED).glob("checkpoint-*"))
         grpo_plus("train", RECIPE, *(["--resume"] if started else []))
-    record["training"] = json.loads((Path(TRAINED) / "summary.json").read_text())
+    summary = json.loads((Path(TRAINED) / "summary.json").read_text())
+    kept = ("recipe", "model", "parameters", "parameters_trained", "steps", "seconds", "before", "after")
+    record["training"] = {key: summary[key] for key in kept}
     arms = {
         "gsm8k_greedy": (MODEL, gsm8k, GREEDY),
         "gsm8k_sampled": (MODEL, gsm8k, SAMPLED),

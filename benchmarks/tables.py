@@ -283,6 +283,53 @@ def planner() -> str:
     return "\n".join(lines)
 
 
+def evaluation() -> str:
+    """SmolLM2-135M-Instruct on GSM8K, and before and after GRPO with LoRA on short arithmetic."""
+    record = json.loads((RESULTS / "evaluation.json").read_text())
+    runs, comparisons = record["runs"], record["comparisons"]
+
+    def cell(run: str, metric: str) -> str:
+        found = runs[run]["metrics"].get(metric)
+        if found is None:
+            return ""
+        return f"{100 * found['value']:.1f} ({_interval(found['low'], found['high'])})"
+
+    def change(name: str) -> str:
+        found = comparisons[name]["metrics"]["pass@1"]
+        low, high = 100 * found["low"], 100 * found["high"]
+        return f"{100 * found['change']:+.1f} ({low:+.0f} to {high:+.0f}), p = {found['p_value']:.4f}"
+
+    names = {
+        "gsm8k_greedy": ("GSM8K, greedy", ""),
+        "gsm8k_sampled": ("GSM8K, n = 4", ""),
+        "chain_sum_before": ("a + b and a - b, before GRPO, n = 4", ""),
+        "chain_sum_after": ("after GRPO, n = 4", "chain_sum"),
+        "chain_sum_before_greedy": ("before GRPO, greedy", ""),
+        "chain_sum_after_greedy": ("after GRPO, greedy", "chain_sum_greedy"),
+    }
+    lines = [
+        "| SmolLM2-135M-Instruct on | pass@1, % | pass@4, % | maj@4, % | tokens | cut off, % | change, points |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for run, (name, compared) in names.items():
+        metrics = runs[run]["metrics"]
+        length, cut = (metrics[f"completions/{key}"]["value"] for key in ("mean_length", "clipped_ratio"))
+        lines.append(
+            f"| {name} | {cell(run, 'pass@1')} | {cell(run, 'pass@4')} | {cell(run, 'maj@4')} "
+            f"| {length:.1f} | {100 * cut:.0f} | {change(compared) if compared else ''} |"
+        )
+    tokens, short = (runs[name]["sampling"]["max_new_tokens"] for name in ("gsm8k_greedy", "chain_sum_after"))
+    lines.append("")
+    lines.append(
+        f"{runs['gsm8k_greedy']['problems']} problems of GSM8K's test split with at most {tokens} tokens; "
+        f"{runs['chain_sum_after']['problems']} held-out problems of chain_sum with at most {short}. In brackets 95 % "
+        "intervals over problems; the change is paired, p of a permutation test over problems. "
+        f"GRPO: LoRA, {record['training']['steps']} steps, one thread of "
+        f"{record['environment']['device']} ([results](benchmarks/results/evaluation.json))."
+    )
+    return "\n".join(lines)
+
+
 TABLES = {
     "quickstart": quickstart,
     "speed": speed,
@@ -293,6 +340,7 @@ TABLES = {
     "reward_speed": reward_speed,
     "memory_choices": memory_choices,
     "planner": planner,
+    "evaluation": evaluation,
 }
 
 

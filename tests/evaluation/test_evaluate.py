@@ -237,3 +237,21 @@ def test_models_that_cannot_be_loaded(tmp_path, tiny_model):
     (tmp_path / "adapter/adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "no/such-base"}))
     with pytest.raises(UserError, match="no tokenizer for no/such-base"):
         evaluate(str(tmp_path / "adapter"), ROWS, [digits()])
+
+
+@pytest.mark.parametrize(
+    ("reward", "texts", "votes"),
+    [
+        (
+            "math",
+            [r"\boxed{\frac{1}{2}}", r"\boxed{0.5}", r"\boxed{1/2}", r"\boxed{2}", ""],
+            [0, 0, 0, 1, None],
+        ),
+        ("gsm8k", ["It is 1,000.", "#### 1000", "The answer is 1000.0", "#### 10", ""], [0, 0, 0, 1, None]),
+    ],
+)
+def test_answers_that_are_equal_vote_together(reward, texts, votes):
+    rows = Dataset.from_dict({"prompt": ["a"], "answer": ["0.5" if reward == "math" else "1000"]})
+    scored = score_samples(samples_of([texts]), rows, [reward])
+    assert [s.vote for s in scored] == votes and [s.right for s in scored] == [True] * 3 + [False] * 2
+    assert summarize(scored, 1, (5,)).metrics["maj@5"].value == 1.0

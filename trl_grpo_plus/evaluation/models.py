@@ -55,6 +55,13 @@ def load_tokenizer(name: str, trust_remote_code: bool = False) -> Any:
         raise UserError(f"model: no tokenizer for {name}: {type(error).__name__}: {str(error).strip()}") from error
 
 
+def default_device(use_cpu: bool = False) -> str:
+    """Returns `cuda` where there is a GPU that may be used, else `cpu`."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() and not use_cpu else "cpu"
+
+
 def load_model(name: str, dtype: str = "auto", *, use_cpu: bool = False, trust_remote_code: bool = False) -> Any:
     """Returns a model in evaluation mode, on the first GPU where there is one.
 
@@ -74,7 +81,7 @@ def load_model(name: str, dtype: str = "auto", *, use_cpu: bool = False, trust_r
     _check(name)
     if dtype not in _DTYPES:
         raise UserError(f"dtype must be one of {', '.join(_DTYPES)}, found {dtype!r}")
-    device = "cuda" if torch.cuda.is_available() and not use_cpu else "cpu"
+    device = default_device(use_cpu)
     wanted = "float32" if dtype == "auto" and device == "cpu" else dtype
     kind = AutoPeftModelForCausalLM if _is_adapter(name) else AutoModelForCausalLM
     try:

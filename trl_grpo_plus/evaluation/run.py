@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import UserError
 from ..prompts import PromptSpec, load_prompts
 from ..rewards import build_rewards, check_columns
-from .models import load_model, load_tokenizer, model_fingerprint
+from .models import default_device, load_model, load_tokenizer, model_fingerprint
 from .result import EvalResult, check_k, summarize
 from .sampling import Sample, Sampling, draw_samples, encode, model_generator
 from .scoring import judges_of, score_samples
@@ -108,7 +108,9 @@ def evaluate(
         on_batch=None if on_batch is None else lambda batch: on_batch(batch, total),
     )
     drawn = time.perf_counter()
-    scored = score_samples(samples, rows, weighted, correct=correct, votes=sampling.n > 1)
+    scored = score_samples(
+        samples, rows, weighted, correct=correct, votes=sampling.n > 1, device=default_device(use_cpu)
+    )
     record = {
         "model": name,
         "rewards": {w.name: w.weight for w in weighted},

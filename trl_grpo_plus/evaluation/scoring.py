@@ -51,6 +51,7 @@ def score_samples(
     *,
     correct: str | None = None,
     votes: bool = True,
+    device: Any = None,
 ) -> list[Scored]:
     """Returns the samples with verdicts, in their order.
 
@@ -63,12 +64,16 @@ def score_samples(
         rewards: As the `rewards` option of a recipe, or what `build_rewards` made of it.
         correct: Name of the reward that says what is right, instead.
         votes: Whether to group equal answers, which asks the verifier about pairs of answers.
+        device: Where rewards that are models compute; `None` leaves them where they are.
 
     Raises:
         UserError: No reward says what is right, or `correct` names none of them.
     """
     weighted = build_rewards(rewards)
     judges = judges_of(weighted, correct)
+    for each in weighted:
+        if device is not None and isinstance(each.function, Reward):
+            each.function.to(device)
     rows_of = [dict(rows[i]) for i in range(len(rows))]
     per_reward = {each.name: _verdicts(each, samples, rows_of) for each in weighted}
 

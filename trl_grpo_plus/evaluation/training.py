@@ -101,7 +101,7 @@ class PolicyEvaluation:
                 _trainers_generation(trainer) or model_generator(model, tokenizer, self.sampling),
                 decode=lambda ids: list(tokenizer.batch_decode(ids, skip_special_tokens=True)),
             )
-        scored = score_samples(samples, shard, self.rewards, votes=self.sampling.n > 1)
+        scored = score_samples(samples, shard, self.rewards, votes=self.sampling.n > 1, device=accelerator.device)
         # To where the problems stand among all rows.
         scored = [replace(s, sample=replace(s.sample, problem=mine[s.sample.problem])) for s in scored]
         if accelerator.num_processes > 1:
