@@ -1,7 +1,7 @@
 """PPO against GRPO in memory: the same model, prompts, sampled tokens and optimizer, measured and planned.
 
     python benchmarks/bench_ppo_vs_grpo.py                 # the report, from the measurements in the results file
-    python benchmarks/bench_ppo_vs_grpo.py --measure 5m    # measures one size again: 5m, 50m or 135m
+    python benchmarks/bench_ppo_vs_grpo.py --measure 5m 50m 135m    # measures sizes again; --modes: some modes only
 
 Measured on the CPU with the profiler (two optimizer steps of every layout and mode), planned by the closed form for
 one CUDA GPU at 7B, 8B and 70B. Writes benchmarks/results/ppo_vs_grpo.json, .md and .png.
@@ -45,8 +45,8 @@ def first_token(completion_ids, **kwargs):
     return [float(ids[0] % 7) for ids in completion_ids]
 
 
-def measure(size: str) -> dict:
-    """Returns the records of every layout and mode at one size."""
+def measure(size: str, modes: tuple[str, ...] = MODES) -> dict:
+    """Returns the records of every layout at one size, in some modes."""
     torch.set_num_threads(1)
     prompt, completion, group = LENGTHS[size]
     with tempfile.TemporaryDirectory() as scratch:
@@ -77,7 +77,7 @@ def measure(size: str) -> dict:
             "disable_tqdm": True,
         }
         records = []
-        for mode in MODES:
+        for mode in modes:
             # With an adapter the reference costs nothing: GRPO without KL is GRPO
             layouts = [layout for layout in LAYOUTS if mode == "full" or layout != "grpo_no_kl"]
             arms = {"modes": [mode], "layouts": layouts, "say": lambda line: print(size, line, flush=True)}
@@ -86,7 +86,7 @@ def measure(size: str) -> dict:
         record["profile"].pop("timeline")
         record["profile"]["timeline"] = []
     lengths = {"prompt": prompt, "completion": completion, "group": group}
-    return {"records": records, "rows": rows(records), "lengths": lengths}
+    return {"records": records, "lengths": lengths}
 
 
 def planned() -> dict:
@@ -113,13 +113,18 @@ def planned() -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", nargs="*", default=[], choices=list(SIZES))
+    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
     parser.add_argument("--out", default=str(RESULTS / "ppo_vs_grpo.json"))
     options = parser.parse_args()
     quiet()
     file = Path(options.out)
     record = json.loads(file.read_text()) if file.exists() else {"measured": {}}
     for size in options.measure:
-        record["measured"][size] = {**measure(size), "environment": environment()}
+        before = record["measured"].get(size, {"records": []})["records"]
+        found = measure(size, tuple(options.modes))
+        kept = [r for r in before if r["mode"] not in options.modes]  # other modes stay as they are
+        found["records"] = sorted([*kept, *found["records"]], key=lambda r: MODES.index(r["mode"]))
+        record["measured"][size] = {**found, "rows": rows(found["records"]), "environment": environment()}
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(record, indent=1) + "\n")
     from ppo_vs_grpo_claims import claims

@@ -38,9 +38,10 @@ def _planned(record: dict, model: str, mode: str, layout: str) -> dict:
     return record["planned"][model][_PLAN_MODES[mode]][_PLAN_LAYOUTS[layout]]
 
 
-def _measured(record: dict, size: str, mode: str, layout: str) -> dict:
+def _measured(record: dict, size: str, mode: str, layout: str) -> dict | None:
     name = {"four": "ppo_four_models", "adapter": "ppo_adapter", "shared": "ppo_shared"}.get(layout, layout)
-    return next(r for r in record["measured"][size]["rows"] if r["layout"] == name and r["mode"] == mode)
+    rows = record["measured"][size]["rows"]
+    return next((r for r in rows if r["layout"] == name and r["mode"] == mode), None)
 
 
 def four_copies() -> dict:
@@ -90,9 +91,13 @@ def critic_doubles(record: dict) -> dict:
         for mode in ("full", "lora", "qlora"):
             for layout in ("ppo", "adapter", "shared"):
                 ours, grpo = (_measured(record, size, mode, each) for each in (layout, "grpo"))
+                if ours is None or grpo is None:
+                    continue
                 ratio = ours["peak_mib"] / grpo["peak_mib"]
                 name = f"{mode}, {_LAYOUT_NAMES[layout]}, {size}"
                 rows.append(_row(name, ratio, "x GRPO's peak", 1.75 <= ratio <= 2.25, "measured"))
+                ratio = ours["resident_of_grpo"]
+                rows.append(_row(name, ratio, "x what is resident", 1.75 <= ratio <= 2.25, "measured: resident"))
     return {
         "claim": "The critic roughly doubles the memory",
         "verdict": _span(rows, _LAYOUT_NAMES["ppo"])
@@ -124,6 +129,8 @@ def dropping_frees(record: dict) -> dict:
     for size in record["measured"]:
         for mode in ("full", "lora", "qlora"):
             ppo, grpo = (_measured(record, size, mode, each) for each in ("ppo", "grpo"))
+            if ppo is None or grpo is None:
+                continue
             freed = 100 * (1 - grpo["peak_mib"] / ppo["peak_mib"])
             name = f"all memory, {mode}, {_LAYOUT_NAMES['ppo']}, {size}"
             rows.append(_row(name, freed, "% of PPO's peak", 24 <= round(freed) <= 30, "measured"))
@@ -183,5 +190,5 @@ def _span(rows: list[dict], layout: str) -> str:
         values = [r["number"] for r in rows if f", {layout}," in r["setup"] and r["source"] == source]
         return f"{min(values):.2f}x to {max(values):.2f}x {source}" if values else ""
 
-    found = " and ".join(filter(None, map(span, ("planned", "measured"))))
-    return f"A critic with a backbone of its own makes GRPO's peak {found}."
+    found = ", ".join(filter(None, map(span, ("planned", "measured", "measured: resident"))))
+    return f"A critic with a backbone of its own takes what GRPO does {found}."

@@ -13,8 +13,8 @@ NAMES = {
 }
 
 
-def measured_table(record: dict) -> str:
-    """Peaks of every layout in MiB, and as a multiple of GRPO's."""
+def measured_table(record: dict, figure: str = "peak_mib", times: str = "of_grpo") -> str:
+    """A figure of every layout in MiB, and as a multiple of GRPO's."""
     sizes = list(record["measured"])
     columns = [(size, mode) for size in sizes for mode in ("full", "lora", "qlora")]
     lines = [
@@ -26,7 +26,7 @@ def measured_table(record: dict) -> str:
         for size, mode in columns:
             rows = record["measured"][size]["rows"]
             row = next((r for r in rows if (r["layout"], r["mode"]) == (layout, mode)), None)
-            cells.append("as above" if row is None else f"{row['peak_mib']:,.0f} ({row['of_grpo']:.2f}x)")
+            cells.append("" if row is None else f"{row[figure]:,.1f} ({row[times]:.2f}x)")
         lines.append(f"| {NAMES[layout]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -78,8 +78,10 @@ def write_report(record: dict, path: Path) -> None:
         f"prompt: {lengths}. A micro-batch is one prompt's completions, and a step two of them; bfloat16 weights, "
         "gradient checkpointing. 5m and 50m are random models with a vocabulary of 2,048; 135m is "
         "SmolLM2-135M-Instruct. On a CPU, TRL's head works in tiles of 32,768 words whatever the vocabulary: it is in "
-        "all rows alike, and is not there on a GPU. The reward model keeps bfloat16 weights throughout.",
+        "all rows alike, and is not there on a GPU. The reward model keeps bfloat16 weights. Blank: not measured.",
         measured_table(record) if record["measured"] else "",
+        "Of which resident: weights of all models, gradients and optimizer state; no activations, and no head.",
+        measured_table(record, "resident_mib", "resident_of_grpo") if record["measured"] else "",
         "![peaks by category](ppo_vs_grpo.png)",
         "## Planned",
         "Peak of tensors in GiB on one CUDA GPU by the closed form: 512 + 1,024 tokens, 8 completions per prompt, "

@@ -89,7 +89,8 @@ def test_the_command_profiles_a_recipe(keys, tmp_path):
     out = tmp_path / "out"
     done = CliRunner().invoke(app, ["profile", str(file), "--steps", "1", "--out", str(out), "--beta", "0.1"])
     assert done.exit_code == 0, done.output
-    assert "Memory by phase" in done.output and "profiling took about" in done.output
+    text = " ".join(done.output.split())
+    assert "Memory by phase" in text and "profiling took at least" in text
     record = json.loads((out / "profile.json").read_text())
     assert record["steps"] == 1 and "reference" in record["phases"] and "checkpoint" not in record["phases"]
     assert not list(out.rglob("*.safetensors"))

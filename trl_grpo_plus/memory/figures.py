@@ -48,7 +48,7 @@ def print_profile(console: Any, profile: MemoryProfile) -> None:
     share = profile.overhead_s / max(profile.seconds - profile.overhead_s, 1e-9)
     console.print(
         f"* peak: {profile.peak_mib:,.1f} MiB in {profile.peak_phase}{reserved}; {profile.steps} steps in "
-        f"{profile.seconds:.1f} s, of which profiling took about {profile.overhead_s:.1f} s (+{share:.0%})",
+        f"{profile.seconds:.1f} s, of which profiling took at least {profile.overhead_s:.1f} s (+{share:.0%})",
         highlight=False,
     )
 

@@ -40,7 +40,7 @@ class MemoryProfile:
         phases: The phases that ran.
         steps: Optimizer steps.
         seconds: From start to end.
-        overhead_s: Estimate of the time that the profiling itself cost, within `seconds`.
+        overhead_s: What the profiling itself cost at least, within `seconds`.
         peak_reserved_bytes: The most that CUDA's allocator held of the device; 0 elsewhere.
         timeline: What was alive when.
         about: The trainer, and what else tells runs apart.

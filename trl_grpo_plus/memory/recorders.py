@@ -197,7 +197,10 @@ class TrackerRecorder(Recorder):
         return peaks
 
     def overhead_s(self) -> float:
-        """Returns the number of operations times the cost of seeing one, which was measured at the start."""
+        """Returns the number of operations times the cost of seeing one, measured at the start.
+
+        That is a lower bound: in a real step it takes up to twice as long as in a loop that fits the caches.
+        """
         return self.tracker.operations * self._cost_s
 
     def _changed(self, tracker: StorageTracker) -> None:
