@@ -69,6 +69,7 @@ SIGNATURE = (
     'from typing import List\n\ndef helper(x):\n    return x\n\ndef f(x: List[int]) -> int:\n    """Adds one."""\n'
 )
 BODIES = [
+    "    \n  \n    return helper(x) + 1\n",
     "    return helper(x) + 1\n",
     "return helper(x) + 1",
     "    y = helper(x)\n    return y + 1\n\n\nprint(f(1))\ndef g(",

@@ -236,7 +236,7 @@ def _code_lines(text: str, names: Sequence[str], script: bool) -> str | None:
 
 def _as_body(text: str, names: Sequence[str], signature: str) -> str | None:
     """Returns the signature with a completion as its body, whatever has become of the body's indentation."""
-    text = text.strip("\n")
+    text = re.sub(r"\A(?:[ \t]*\n)+", "", text).rstrip()
     first, _, others = text.partition("\n")
     first = first.lstrip()
     if not first:
