@@ -41,7 +41,11 @@ def test_nearly_the_same_and_longer_or_changed():
 
 
 def test_the_wording_of_the_task_does_not_count():
-    wording = "Think step by step and put your final answer within the box at the end please. Problem: {} plus {}"
+    wording = (
+        "You are given a problem of arithmetic below. Think about it step by step, write down every step you take, "
+        "check each of them once more, and put nothing but your final answer within the box at the end of the text. "
+        "Do not round, do not guess, and do not write anything after the box please. Problem: {} plus {}"
+    )
     held_out = [wording.format(a, a + 1) for a in range(50)]
     found = find_overlap([wording.format(a, a + 2) for a in range(100, 150)], held_out)
     assert found.problems == 0
