@@ -185,7 +185,8 @@ def ppo_memory() -> str:
         f"Peak of tensors. {size}: {about.get(size, 'SmolLM2-135M-Instruct')}, measured on {device}; 7B: Qwen2.5-7B "
         "on one CUDA GPU, planned, not measured. Same weights, prompts, sampled tokens and optimizer; all with a KL "
         "reference. Resident: weights, gradients and optimizer state; on a CPU the head takes as much as a small "
-        "model, on a GPU it does not. More sizes, and what the literature says claim by claim: "
+        "model, on a GPU it does not. A measured reward model has bfloat16 weights, also under QLoRA. "
+        "More sizes, and what the literature says claim by claim: "
         "[report](benchmarks/results/ppo_vs_grpo.md), [data](benchmarks/results/ppo_vs_grpo.json), "
         "[plot](benchmarks/results/ppo_vs_grpo.png)."
     )
