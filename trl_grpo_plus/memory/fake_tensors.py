@@ -78,15 +78,22 @@ def labelled_heads(tracker: StorageTracker) -> Iterator[None]:
 
 @contextlib.contextmanager
 def on_cuda(on: bool) -> Iterator[None]:
-    """Lets TRL's head make only what it makes on CUDA, where a Triton kernel works within the tile."""
+    """Lets TRL's head make only what it makes on CUDA, where a Triton kernel works within the tile.
+
+    The shared-prompt attention is then the merged one, whatever its trial on the CPU's kernels says.
+    """
     saved = head._forward_tile, head._backward_tile, head._addmm_fp32
+    names = vars(attention)
+    supported = names["is_supported"]
     if on:
+        names["is_supported"] = lambda *inputs: True
         head._forward_tile = head._backward_tile = lambda *args, **kwargs: None
         head._addmm_fp32 = lambda sums, a, b: sums.add_(0)
     try:
         yield
     finally:
         head._forward_tile, head._backward_tile, head._addmm_fp32 = saved
+        names["is_supported"] = supported
 
 
 @contextlib.contextmanager
