@@ -29,20 +29,24 @@ def print_profile(console: Any, profile: MemoryProfile) -> None:
     """Prints the table of phases, and what it cost to make it."""
     from rich.table import Table
 
-    used = [c for c in COLOURS if any(record.peak.by_category.get(c) for record in profile.phases.values())]
     table = Table(title=f"Memory by phase, MiB ({profile.device}, {profile.backend})")
-    table.add_column("phase")
-    table.add_column("peak", justify="right")
-    for category in used:
-        table.add_column(str(category).replace("_", " "), justify="right")
-    table.add_column("calls", justify="right")
-    table.add_column("seconds", justify="right")
+    table.add_column("phase", no_wrap=True)
+    table.add_column("peak", justify="right", no_wrap=True)
+    table.add_column("alive at the peak")
+    table.add_column("calls", justify="right", no_wrap=True)
+    table.add_column("s", justify="right", no_wrap=True)
     for phase, record in profile.phases.items():
-        cells = [_number(record.peak.by_category.get(category, 0) / MIB) for category in used]
-        style = "bold" if phase is profile.peak_phase else None
-        name = f"{phase} *" if phase is profile.peak_phase else str(phase)
-        peak = _number(record.peak.total_bytes / MIB)
-        table.add_row(name, peak, *cells, str(record.calls), f"{record.seconds:.2f}", style=style)
+        held = sorted(record.peak.by_category.items(), key=lambda item: -item[1])
+        parts = [f"{category.replace('_', ' ')} {_number(size / MIB)}" for category, size in held if size >= MIB / 20]
+        highest = phase is profile.peak_phase
+        table.add_row(
+            f"{phase} *" if highest else str(phase),
+            _number(record.peak.total_bytes / MIB),
+            ", ".join(parts),
+            str(record.calls),
+            f"{record.seconds:.2f}",
+            style="bold" if highest else None,
+        )
     console.print(table)
     reserved = f", {profile.peak_reserved_bytes / MIB:,.0f} MiB reserved" if profile.peak_reserved_bytes else ""
     share = profile.overhead_s / max(profile.seconds - profile.overhead_s, 1e-9)
