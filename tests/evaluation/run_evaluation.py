@@ -11,6 +11,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRL_EXPERI
 
 from datasets import Dataset  # noqa: E402
 
+from tests.processes import leave  # noqa: E402
 from trl_grpo_plus import GRPOConfig, GRPOTrainer  # noqa: E402
 from trl_grpo_plus.evaluation import Sampling  # noqa: E402
 from trl_grpo_plus.evaluation.training import PolicyEvaluation  # noqa: E402
@@ -45,3 +46,4 @@ def main(model, output_dir, file):
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    leave()

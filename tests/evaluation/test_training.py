@@ -1,9 +1,6 @@
 """The evaluation during a training: the numbers of `evaluate`, at every evaluation, for the best checkpoint too."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ import yaml
 from datasets import Dataset
 from rich.console import Console
 
+from tests.processes import launch
 from trl_grpo_plus import GRPOConfig, GRPOTrainer, PPOConfig, PPOTrainer
 from trl_grpo_plus.errors import UserError
 from trl_grpo_plus.evaluation import EvaluationCallback, Sampling, evaluate
@@ -20,7 +18,6 @@ from trl_grpo_plus.recipe import load_recipe
 from trl_grpo_plus.rewards import Verdict, register
 from trl_grpo_plus.train import train
 
-ROOT = Path(__file__).parents[2]
 ROWS = Dataset.from_list(
     [{"prompt": [{"role": "user", "content": f"{i}+{i}="}], "answer": str(2 * i)} for i in range(4)]
 )
@@ -197,13 +194,8 @@ def test_no_rows(tiny_model, tmp_path):
 
 
 def test_two_processes_share_the_problems(tiny_model, tmp_path):
-    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
-    launcher += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
     arguments = [tiny_model, str(tmp_path), str(tmp_path / "two.json")]
-    command = [sys.executable, *launcher, "-m", "tests.evaluation.run_evaluation", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    launch("tests.evaluation.run_evaluation", *arguments)
     from tests.evaluation.run_evaluation import main
 
     main(tiny_model, str(tmp_path), str(tmp_path / "one.json"))

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.forward.cases import build, evaluate, micro_batch, plain
+from tests.processes import leave
 from trl_grpo_plus.forward import packed_logps_and_entropies
 
 
@@ -19,7 +20,7 @@ def worker(rank, store, results):
         )[2]
     if rank == 0:
         torch.save({k.removeprefix("module."): g for k, g in gradients.items()}, results)
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import trl
 
 import trl_grpo_plus
 from tests.parity.test_training import LORA, run
+from tests.processes import leave
 
 if __name__ == "__main__":
     which, model, directory, options = sys.argv[1:]
@@ -23,3 +24,4 @@ if __name__ == "__main__":
             "processes": trainer.accelerator.num_processes,
         }
         torch.save(found, Path(directory) / f"{which}.pt")
+    leave()

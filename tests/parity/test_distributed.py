@@ -1,26 +1,15 @@
 """Two processes (gloo, on a CPU): the same weights as TRL's trainer in two processes, on the same rollouts."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import launch
 
 
-def launch(which, model, directory, options):
-    # `--cpu` would start one process only; with `use_cpu` in the options, these two run on the CPU with gloo
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["--main_process_port", "0", "--module", "tests.parity.distributed_run"]
-    command += [which, model, str(directory), json.dumps(options)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+def run(which, model, directory, options):
+    launch("tests.parity.distributed_run", which, model, str(directory), json.dumps(options))
     return torch.load(directory / f"{which}.pt", weights_only=False)
 
 
@@ -33,8 +22,8 @@ def launch(which, model, directory, options):
     ids=["full", "lora_budget"],
 )
 def test_two_processes(options, tiny_model_without_chat, tmp_path):
-    theirs = launch("trl", tiny_model_without_chat, tmp_path, options)
-    ours = launch("ours", tiny_model_without_chat, tmp_path, options)
+    theirs = run("trl", tiny_model_without_chat, tmp_path, options)
+    ours = run("ours", tiny_model_without_chat, tmp_path, options)
     assert theirs["processes"] == ours["processes"] == 2
     for name, parameter in theirs["weights"].items():
         assert torch.allclose(ours["weights"][name], parameter, rtol=0, atol=1e-5), name

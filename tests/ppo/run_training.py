@@ -18,6 +18,7 @@ from peft import LoraConfig  # noqa: E402
 from transformers import TrainerCallback  # noqa: E402
 
 from tests.ppo.runs import logs, make_trainer  # noqa: E402
+from tests.processes import leave  # noqa: E402
 
 
 class KillAt(TrainerCallback):
@@ -66,3 +67,4 @@ def main(options):
 
 if __name__ == "__main__":
     main(json.loads(sys.argv[1]))
+    leave()

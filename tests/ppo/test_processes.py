@@ -1,25 +1,19 @@
 """Two processes (accelerate, CPU, gloo) train as one does on the same global batch."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import launch
+
 SHARED = {"fixed": True, "max_steps": 6, "max_completion_length": 9}
 # All of a rollout in one step: within one, which row goes with which does not matter
 ONE = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "steps_per_generation": 4}
 TWO = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 4}
 
 
-def run(launcher, file, **options):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, *launcher, "-m", "tests.ppo.run_training", json.dumps({**options, "losses": str(file)})]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+def run(processes, file, **options):
+    launch("tests.ppo.run_training", json.dumps({**options, "losses": str(file)}), processes=processes)
     return json.loads(file.read_text())
 
 
@@ -35,11 +29,8 @@ def run(launcher, file, **options):
 )
 def test_two_processes_have_the_losses_of_one(tiny_model, tmp_path, options):
     shared = {"model": tiny_model, "output_dir": str(tmp_path), **SHARED, **options}
-    one = run([], tmp_path / "one.json", **shared, **ONE)
-    # `--cpu` would start one process only; with `use_cpu` in the options, these two run on the CPU with gloo
-    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
-    launcher += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    two = run(launcher, tmp_path / "two.json", **shared, **TWO)
+    one = run(1, tmp_path / "one.json", **shared, **ONE)
+    two = run(2, tmp_path / "two.json", **shared, **TWO)
     assert (one["processes"], two["processes"]) == (1, 2)
     assert two["wrapped"] == ["DistributedDataParallel", "DistributedDataParallel"]
     assert len(one["logs"]) == 7

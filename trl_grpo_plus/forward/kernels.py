@@ -205,17 +205,24 @@ def _trial(device: torch.device, dtype: torch.dtype, H: int, K: int, D: int) -> 
             mask = torch.tensor(
                 [[i >= j and (j < P or i < 5 or j >= 5) for j in range(9)] for i in range(9)], device=device
             )
-            k, v = (x.repeat_interleave(H // K, dim=1) for x in inputs[1:])
-            expected = torch.nn.functional.scaled_dot_product_attention(inputs[0], k, v, attn_mask=mask)
             weight = wave(H, 0.37).detach()
-            wanted = [expected.detach(), *torch.autograd.grad((expected * weight).sum(), inputs)]
+
+            def plain(q: torch.Tensor, *kv: torch.Tensor) -> list[torch.Tensor]:
+                k, v = (x.repeat_interleave(H // K, dim=1) for x in kv)
+                out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+                return [out.detach(), *torch.autograd.grad((out * weight.to(out)).sum(), (q, *kv))]
+
+            exact = plain(*(x.detach().float().requires_grad_() for x in inputs))
+            rounded = plain(*inputs)
             merged: torch.Tensor = MergedAttention.apply(*inputs, spans, None)  # type: ignore[no-untyped-call]
             merged = merged.transpose(1, 2)
             found = [merged.detach(), *torch.autograd.grad((merged * weight).sum(), inputs)]
-        tolerance = 1e-4 if dtype == torch.float32 else 5e-2
+        # No further from the truth than plain attention in this precision is, up to a factor; by the norm, since
+        # single small entries of a gradient are all rounding in half precision.
         return all(
-            torch.allclose(a.float(), b.float(), rtol=tolerance, atol=tolerance * float(b.float().abs().max()))
-            for a, b in zip(found, wanted, strict=True)
+            float((mine.float() - truth).norm())
+            <= 3 * float((theirs.float() - truth).norm()) + 1e-4 * float(truth.norm())
+            for mine, theirs, truth in zip(found, rounded, exact, strict=True)
         )
     except (RuntimeError, AttributeError, TypeError, ValueError, IndexError):
         return False
