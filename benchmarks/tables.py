@@ -336,7 +336,59 @@ def evaluation() -> str:
     return "\n".join(lines)
 
 
+def pipeline() -> str:
+    """Held-out pass@1 and maj@8 of every stage of the tiny pipeline."""
+    record = json.loads((RESULTS / "pipeline_tiny.json").read_text())
+    names, tasks = record["metrics"], ["exact_match", "code"]
+    titles = {"exact_match": "sums", "code": "programs"}
+    heads = ["stage"]
+    for name in names:
+        heads += [f"{name}, %", "change, points"]
+    heads += [f"{names[0]}, {titles[task]}, %" for task in tasks] + ["tokens", "seconds"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    doing = {
+        "cold_start": "1 cold start: SFT of an untrained model",
+        "reasoning_rl": "2 GRPO, maths and code",
+        "rejection_sampling": "3 rejection sampling",
+        "sft": "4 SFT of the untrained model on what was kept, and general data",
+        "final_rl": "5 GRPO, verified and preferred",
+    }
+    for stage in record["stages"]:
+        if stage["stage"] not in doing:
+            continue
+        line = [doing[stage["stage"]]]
+        if "counts" in stage:
+            counts = stage["counts"]
+            line[0] += f": keeps {counts['kept']:,} of {counts['samples']:,}"
+        for name in names:
+            before, after = (stage[side]["all"][name] for side in ("before", "after"))
+            if "change" not in stage:
+                line += ["", ""]
+                continue
+            change, low, high = (100 * x for x in stage["change"][name])
+            line.append(f"{100 * before[0]:.1f} -> {100 * after[0]:.1f} ({_interval(*after[1:])})")
+            line.append(f"{change:+.1f} ({low:+.0f} to {high:+.0f})")
+        for task in tasks:
+            before, after = (100 * stage[side][task][names[0]][0] for side in ("before", "after"))
+            line.append(f"{before:.1f} -> {after:.1f}" if "change" in stage else "")
+        length = stage["after"]["all"]["completions/mean_length"][0]
+        line += [f"{length:.1f}" if "change" in stage else "", f"{stage['seconds']:.0f}"]
+        lines.append(f"| {' | '.join(line)} |")
+    problems = next(stage["problems"] for stage in record["stages"] if "problems" in stage)
+    samples = next(stage["samples"] for stage in record["stages"] if "samples" in stage)
+    preference = next(stage for stage in record["stages"] if stage["algorithm"] == "reward_model")
+    lines.append("")
+    lines.append(
+        f"{problems} held-out problems, {samples} samples of each at temperature 1; 95 % intervals over problems. The "
+        f"preference model of stage 5 is right on {100 * preference['held_out_accuracy']:.0f} % of held-out pairs. "
+        f"The whole took {record['seconds']:.0f} s on one thread of {record['environment']['device']} "
+        "([results](benchmarks/results/pipeline_tiny.json), [plot](benchmarks/results/pipeline_tiny.png))."
+    )
+    return "\n".join(lines)
+
+
 TABLES = {
+    "pipeline": pipeline,
     "quickstart": quickstart,
     "speed": speed,
     "speed_grid": speed_grid,
