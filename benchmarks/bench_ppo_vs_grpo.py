@@ -85,6 +85,7 @@ def measure(size: str, modes: tuple[str, ...] = MODES) -> dict:
     for record in records:
         record["profile"].pop("timeline")
         record["profile"]["timeline"] = []
+        record["profile"]["about"]["model"] = size  # not where this machine had it
     lengths = {"prompt": prompt, "completion": completion, "group": group}
     return {"records": records, "lengths": lengths}
 
