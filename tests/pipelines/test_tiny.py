@@ -45,7 +45,7 @@ def test_the_demonstrations_are_right_and_within_the_alphabet(inputs):
     for row in read(inputs / "cold_start/train.jsonl") + read(inputs / "general/train.jsonl"):
         ids = tokenizer(row["prompt"] + row["completion"])["input_ids"]
         assert tokenizer.unk_token_id not in ids and len(ids) < 64
-        if "+" in row["prompt"]:
+        if row["prompt"][0].isdigit():
             a, b = map(int, row["prompt"].split("+"))
             assert split_of(a, b) == "train"
             assert exact(row["completion"], {"answer": str(a + b)}).value == 1.0
@@ -53,27 +53,26 @@ def test_the_demonstrations_are_right_and_within_the_alphabet(inputs):
     assert checked == 128
 
 
-def test_programs_are_right_hidden_tests_are_elsewhere_and_splits_are_disjoint(inputs):
-    def function_of(prompt):
-        first, second = (int(part.partition(">")[2]) for part in prompt.split(","))
-        return second - first, 2 * first - second
+def test_programs_are_right_and_no_split_knows_another_ones_sums(inputs):
+    def parts(prompt):
+        a, b = map(int, prompt.removeprefix("f>").split("+"))
+        return a, b
 
-    tests = {split: {row["prompt"]: json.loads(row["answer"]) for row in read(inputs / f"code/{split}.jsonl")}
-             for split in ("train", "validation", "test")}  # fmt: skip
-    prompts = [set(each) for each in tests.values()]
-    assert sum(map(len, prompts)) == len(set().union(*prompts)) == 930
-    for prompt, asserts in tests["train"].items():
-        a, b = function_of(prompt)
-        names = {}
-        exec(f"{LAMBDA}{a}*x+{b}", names)
-        for line in asserts:
-            exec(line, names)
-    for row in read(inputs / "cold_start/train.jsonl"):
-        if row["prompt"].startswith("f"):
-            a, b = function_of(row["prompt"])
-            assert (
-                row["completion"].endswith(f"<answer>{LAMBDA}{a}*x+{b}</answer>") and row["prompt"] in tests["train"]
-            )
+    seen = {}
+    for split in ("train", "validation", "test"):
+        rows = read(inputs / f"code/{split}.jsonl")
+        seen[split] = {parts(row["prompt"]) for row in rows}
+        assert len(seen[split]) == len(rows) > 0 and {split_of(*each) for each in seen[split]} == {split}
+        for row in rows:
+            names = {}
+            exec(f"{LAMBDA}x+{sum(parts(row['prompt']))}", names)
+            for line in json.loads(row["answer"]):
+                exec(line, names)
+    programs = [row for row in read(inputs / "cold_start/train.jsonl") if row["prompt"].startswith("f>")]
+    assert len(programs) == 128
+    for row in programs:
+        a, b = parts(row["prompt"])
+        assert row["completion"].endswith(f"<answer>{LAMBDA}x+{a + b}</answer>") and split_of(a, b) == "train"
 
 
 def test_preferences_differ_in_repetition_only(inputs):

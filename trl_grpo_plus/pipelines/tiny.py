@@ -1,8 +1,8 @@
 """Inputs of the tiny pipeline: an untrained model of 0.2 M parameters, and two tasks that it can learn on a CPU.
 
-Stage: before the pipeline. Maths: sums (`prompts.arithmetic`, `26+57`). Code: from two values of a linear function,
-`f(1)=14,f(2)=17`, write the function, `f=lambda x:3*x+11`, which hidden tests then call elsewhere. Both are worked in
-`<think>` first. All splits are disjoint by content.
+Stage: before the pipeline. Maths: sums (`prompts.arithmetic`, `26+57`). Code: two additions, `f>26+57`, are to be
+written as one function, `f=lambda x:x+83`, which hidden tests then call. Both are worked in `<think>` first. All
+splits are disjoint by content, and the sums behind the programs are split as the sums are.
 
 The demonstrations of the cold start have a habit that the preferences of the last stage take off: some say every step
 twice. Nothing is wrong with these answers, so no verifier minds.
@@ -10,20 +10,17 @@ twice. Nothing is wrong with these answers, so no verifier minds.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..prompts.arithmetic import compute, problems, solution, work
+from ..prompts.arithmetic import Split, compute, problems, solution, work
 from ..quickstart.model import ALPHABET, tiny_model, tiny_tokenizer
 
 LAMBDA = "f=lambda x:"  # one token: spelling it would be most of what the tiny model learns
-_SLOPES, _OFFSETS = range(1, 31), range(31)
-# Of ten md5 buckets, six train, two validate and two test, as in `prompts.arithmetic`.
-_SPLITS = {"test": (0, 1), "validation": (2, 3), "train": (4, 5, 6, 7, 8, 9)}
+_SPLITS: dict[Split, int] = {"test": 200, "validation": 200, "train": 600}  # programs of each
 
 
 def write_inputs(
@@ -58,13 +55,13 @@ def write_inputs(
     tiny_model(tokenizer, seed=seed, **(model or {})).save_pretrained(output / "model")
     tokenizer.save_pretrained(output / "model")
 
-    linear = {split: list(_linear(split)) for split in _SPLITS}
+    # Every split has its own problems; another seed only draws others of them.
+    code = {split: problems(size=size, seed=seed + 1, split=split, digits=digits) for split, size in _SPLITS.items()}
     sums = problems(size=demonstrations + preferences, seed=seed, digits=digits)
     worked = [_sum(*each) for each in sums]
-    for task in linear.values():
-        rng.shuffle(task)
     half = demonstrations // 2
-    taught = worked[:half] + [_program(*each) for each in _repeat(linear["train"], half)]
+    programs = [_program(*each) for each in problems(size=half + preferences, seed=seed + 2, digits=digits)]
+    taught = worked[:half] + programs[:half]
     rng.shuffle(taught)
     rows = {
         "cold_start/train": [
@@ -73,9 +70,9 @@ def write_inputs(
         ],
         "general/train": [_reversed(rng) for _ in range(general)],
     }
-    for split, tasks in linear.items():
+    for split, tasks in code.items():
         rows[f"code/{split}"] = [{"prompt": _program(*each)[0], "answer": _tests(*each)} for each in tasks]
-    pairs = worked[demonstrations:] + [_program(*each) for each in _repeat(linear["train"], preferences // 2)]
+    pairs = worked[demonstrations:] + programs[half:]
     rng.shuffle(pairs)
     compared = [{"prompt": prompt, "chosen": plain, "rejected": wordy} for prompt, plain, wordy in pairs[:preferences]]
     held_out = max(1, preferences // 4)
@@ -87,25 +84,15 @@ def write_inputs(
     return {"rows": {name: len(each) for name, each in rows.items()}}
 
 
-def _linear(split: str) -> Iterable[tuple[int, int]]:
-    """Yields the (slope, offset) pairs of a split."""
-    for a in _SLOPES:
-        for b in _OFFSETS:
-            digest = hashlib.md5(f"{a},{b}".encode(), usedforsecurity=False).hexdigest()
-            if int(digest, 16) % 10 in _SPLITS[split]:
-                yield a, b
+def _program(a: int, op: str, b: int) -> tuple[str, str, str]:
+    """Returns (prompt, plain solution, wordy solution) of two additions in one function."""
+    steps = work(a, op, b).split(",")
+    answer = f"<answer>{LAMBDA}x+{compute(a, op, b)}</answer>"
+    return f"f>{a}{op}{b}", _think(steps) + answer, _think(_twice(steps)) + answer
 
 
-def _program(a: int, b: int) -> tuple[str, str, str]:
-    """Returns (prompt, plain solution, wordy solution) of a linear function."""
-    first, second = a + b, 2 * a + b
-    steps = [f"{second}-{first}={a}", f"{first}-{a}={b}"]
-    answer = f"<answer>{LAMBDA}{a}*x+{b}</answer>"
-    return f"f1>{first},2>{second}", _think(steps) + answer, _think(_twice(steps)) + answer
-
-
-def _tests(a: int, b: int) -> str:
-    return json.dumps([f"assert f({x})=={a * x + b}" for x in (1, 2, 5, 10)])
+def _tests(a: int, op: str, b: int) -> str:
+    return json.dumps([f"assert f({x})=={x + compute(a, op, b)}" for x in (1, 2, 5, 10)])
 
 
 def _sum(a: int, op: str, b: int) -> tuple[str, str, str]:
@@ -124,7 +111,3 @@ def _think(steps: list[str]) -> str:
 
 def _twice(steps: list[str]) -> list[str]:
     return [step for step in steps for _ in range(2)]
-
-
-def _repeat(items: list[Any], size: int) -> list[Any]:
-    return [items[i % len(items)] for i in range(size)]
