@@ -122,21 +122,28 @@ def reward(completion_ids, **kwargs):
     return [float(i * i % 17) + 0.01 * i for i in range(len(completion_ids))]
 
 
+def tensors() -> list[torch.Tensor]:
+    """Returns the tensors that are alive on the CPU."""
+    gc.collect()
+    found = (item for item in gc.get_objects() if isinstance(item, torch.Tensor))
+    return [item for item in found if item.device.type == "cpu" and not item.is_meta]
+
+
 class Watch(TrainerCallback):
     """Reads the peak of the steps that the second rollout serves, by phase, in bytes."""
 
-    def __init__(self, first_step: int):
+    def __init__(self, first_step: int, others: list[torch.Tensor]):
         self.first_step = first_step
+        self.others = others  # what was there before the trainer was, kept so that no identity is given twice
         self.profiler = None
         self.phases: dict[str, int] = {}
 
     def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step != self.first_step:
             return
-        gc.collect()
-        storages = {}
-        for item in gc.get_objects():
-            if isinstance(item, torch.Tensor) and item.device.type == "cpu" and not item.is_meta:
+        storages, others = {}, {id(item) for item in self.others}
+        for item in tensors():
+            if id(item) not in others:
                 storage = item.untyped_storage()
                 storages[storage.data_ptr()] = storage.nbytes()
         self.before = sum(storages.values())
@@ -249,6 +256,7 @@ def build_trainer(setting: Setting, model: Path, output_dir: Path):
         lora = LoraConfig(r=setting.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
     given = {"reward_model": str(model / "reward")} if setting.reward_model else {}
     tokenizer = word_tokenizer(setting.geometry.vocab)
+    others = tensors()
     trainer = Trainer(
         str(model),
         [reward],
@@ -261,7 +269,7 @@ def build_trainer(setting: Setting, model: Path, output_dir: Path):
         **given,
     )
     trainer.remove_callback(PrinterCallback)
-    watch = Watch(setting.iterations)
+    watch = Watch(setting.iterations, others)
     trainer.add_callback(watch)
     _named(trainer.accelerator, "backward", "backward")
     create = trainer.create_optimizer

@@ -387,6 +387,36 @@ def pipeline() -> str:
     return "\n".join(lines)
 
 
+def sandbox() -> str:
+    """Programs per second in the sandbox and with a plain interpreter, and what the soak found."""
+    record = json.loads((RESULTS / "sandbox.json").read_text())
+    rows: dict[str, dict[str, dict]] = {}
+    for result in record["throughput"]:
+        rows.setdefault(result["workload"], {})[result["way"]] = result
+    levels = [run["level"] for run in record["soak"]]
+    lines = [f"| programs per second | plain interpreter | {' | '.join(f'`{level}`' for level in levels)} |"]
+    lines.append("|---" * (2 + len(levels)) + "|")
+    for workload, ways in rows.items():
+        base = next(result for name, result in ways.items() if name.startswith("python"))
+        cells = [f"{ways[level]['per_s']:.0f} ({ways[level]['ratio']:.1f}x)" for level in levels]
+        lines.append(f"| {workload} | {base['per_s']:.0f} (`{base['way']}`) | {' | '.join(cells)} |")
+    lines.append("")
+    soaks = "; ".join(
+        f"`{run['level']}` {run['wrong']} wrong verdicts, {run['leftover_processes']} processes left, descriptors "
+        f"{run['before']['descriptors']} before and {run['after']['descriptors']} after, servers "
+        f"{run['before']['server_kib'] / 1024:.0f} MiB before and {run['before_the_kill']['server_kib'] / 1024:.0f} "
+        "MiB when they were killed on purpose"
+        for run in record["soak"]
+    )
+    lines.append(
+        f"Medians of {record['rounds']} interleaved rounds, {record['workers']} workers, "
+        f"{record['environment']['device']}; the plain interpreter is not confined and decides by its exit code. A "
+        f"soak of {record['soak'][0]['programs']:,} programs, one in ten hostile: {soaks} "
+        "([results](benchmarks/results/sandbox.json))."
+    )
+    return "\n".join(lines)
+
+
 TABLES = {
     "pipeline": pipeline,
     "quickstart": quickstart,
@@ -394,6 +424,7 @@ TABLES = {
     "speed_grid": speed_grid,
     "ppo": ppo,
     "sandbox_levels": sandbox_levels,
+    "sandbox": sandbox,
     "rewards": rewards,
     "reward_speed": reward_speed,
     "memory_choices": memory_choices,

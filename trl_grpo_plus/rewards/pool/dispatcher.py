@@ -344,6 +344,9 @@ class Dispatcher:
                 task.finish(Verdict.failed(f"no verdict: {how_it_died(status)}", "crash"))
         self._queue.extendleft(reversed(worker.given))
         self._forget(worker)
+        # What killed it may have killed others, whose end is not read yet: the second try would be lost on them.
+        for other in [other for other in self._workers if not other.given and other.is_gone()]:
+            self._forget(other)
 
     def _dismiss(self, worker: Worker) -> None:
         """Ends a worker; what it was given goes back to the queue."""
