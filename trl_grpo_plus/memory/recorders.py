@@ -12,8 +12,9 @@ nest, and a peak belongs to the innermost one.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,7 +87,7 @@ class CudaStats:
         torch.cuda.reset_peak_memory_stats(self.device)
 
 
-class Recorder:
+class Recorder(ABC):
     """What both recorders have in common: the clock of the phases, and the timeline."""
 
     backend = ""
@@ -111,19 +112,17 @@ class Recorder:
         """Within, memory is watched; may be nested."""
         yield
 
-    @contextmanager
-    def region(self, phase: Phase | None = None, category: Category | None = None) -> Iterator[None]:
+    @abstractmethod
+    def region(self, phase: Phase | None = None, category: Category | None = None) -> AbstractContextManager[None]:
         """Within, peaks and time belong to `phase`, and new storages to `category`."""
-        raise NotImplementedError
-        yield
 
+    @abstractmethod
     def take(self) -> dict[Phase, Peak]:
         """Returns the peak of every phase since the last call."""
-        raise NotImplementedError
 
+    @abstractmethod
     def overhead_s(self) -> float:
         """Returns an estimate of the time that recording has cost, in seconds."""
-        raise NotImplementedError
 
     def _switch(self, phase: Phase | None) -> None:
         """Enters a phase, or leaves the innermost one where `phase` is `None`; its time is that without inner ones."""

@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +73,7 @@ class Scored:
         }
 
 
-class Reward:
+class Reward(ABC):
     """What verifiers and their combinations have in common: a name, and verdicts for a batch.
 
     Args:
@@ -94,6 +95,7 @@ class Reward:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.__name__})"
 
+    @abstractmethod
     def score(self, completions: Sequence[Any], rows: Sequence[Row]) -> Scored:
         """Returns the verdicts on a batch, with what it took; never raises for what a verifier does.
 
@@ -101,7 +103,6 @@ class Reward:
             completions: Strings or messages.
             rows: The row of each completion: the dataset's columns and `prompt`; `completion_ids` where known.
         """
-        raise NotImplementedError
 
     def parts(self) -> Sequence[Reward]:
         """Returns the rewards that this one is made of."""
