@@ -160,3 +160,9 @@ def test_the_command_line():
     assert set(json.loads(shown.output)) == set(MODES)
     for bad in (["--model", "qwen9"], ["--model", "smollm2-135m", "--gpus", "65"]):
         assert isinstance(runner.invoke(app, ["plan", *bad]).exception, UserError)
+
+
+def test_a_comparison_in_two_processes_is_that_of_one():
+    one, two = (compare("qwen2.5-0.5b", prompt=64, completion=32, processes=n) for n in (1, 2))
+    for mode, layouts in one.items():
+        assert {name: made.phases for name, made in layouts.items()} == {n: m.phases for n, m in two[mode].items()}

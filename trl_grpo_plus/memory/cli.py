@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Annotated, Any
 
 import typer
@@ -81,7 +82,8 @@ def _compare(
 
         quiet()
     given = {name: value for name, value in options.items() if value is not None}
-    plans = compare(model, gpu=gpu, exact=exact, **given)
+    processes = len(os.sched_getaffinity(0)) if exact else 1
+    plans = compare(model, gpu=gpu, exact=exact, processes=processes, **given)
     if as_json:
         tree = {mode: {layout: made.to_dict() for layout, made in row.items()} for mode, row in plans.items()}
         print(json.dumps(tree, indent=2))

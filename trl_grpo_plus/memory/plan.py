@@ -13,12 +13,16 @@ and transformers are imported.
 
 from __future__ import annotations
 
+import itertools
 import json
+import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._quiet import quiet
 from ..errors import UserError
 from .categories import Category, Phase
 from .closed_form import phase_peaks
@@ -267,19 +271,34 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-def compare(model: Any, **options: Any) -> dict[str, dict[str, Plan]]:
+def compare(model: Any, *, processes: int = 1, **options: Any) -> dict[str, dict[str, Plan]]:
     """Plans GRPO and every layout of PPO in every mode: {mode: {layout: plan}}.
 
     Like for like: all sample `group` completions per prompt, make one pass over a rollout, and GRPO has a KL reference
     as PPO has, unless the options say otherwise.
+
+    Args:
+        model: As in `plan`.
+        processes: Processes to plan in, for `exact=True`; more than one start the program's main module anew.
+        **options: Those of `plan`.
     """
     options = {"group": 8, "iterations": 1, "reference": True, **options}
     for name in ("mode", "dtype", "algorithm", "critic", "reward_model"):
         options.pop(name, None)
-    return {
-        mode: {
-            layout: plan(model, limits=False, **{**options, **fields, **chosen, "reference": options["reference"]})
-            for layout, fields in LAYOUTS.items()
-        }
+    jobs = {
+        (mode, layout): {**options, **fields, **chosen, "reference": options["reference"], "limits": False}
         for mode, chosen in MODES.items()
+        for layout, fields in LAYOUTS.items()
     }
+    if processes > 1:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(processes, mp_context=context, initializer=quiet) as pool:
+            plans = list(pool.map(_planned, itertools.repeat(model), jobs.values()))
+    else:
+        plans = [_planned(model, job) for job in jobs.values()]
+    made = dict(zip(jobs, plans, strict=True))
+    return {mode: {layout: made[mode, layout] for layout in LAYOUTS} for mode in MODES}
+
+
+def _planned(model: Any, options: dict[str, Any]) -> Plan:
+    return plan(model, **options)
