@@ -27,14 +27,13 @@ def tiny_tokenizer(chat: bool = True) -> PreTrainedTokenizerFast:
     return fast
 
 
-def save_tiny_model(directory: Path, chat: bool = True, seed: int = 0) -> Path:
+def save_tiny_model(directory: Path, chat: bool = True, seed: int = 0, **sizes: int) -> Path:
     tokenizer = tiny_tokenizer(chat)
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
-            hidden_size=32,
-            intermediate_size=64,
+            **{"hidden_size": 32, "intermediate_size": 64, **sizes},
             num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=2,

@@ -91,7 +91,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         UserError: The file does not exist or is no mapping, a key is unknown, or a value cannot work.
     """
     path = Path(path)
-    return recipe_of(_merge(_read(path), overrides), path)
+    missing = f"no such recipe: {path} (the recipe comes first, then --key value)"
+    return recipe_of(_merge(read_yaml(path, missing), overrides), path)
 
 
 def recipe_of(keys: Mapping[str, Any], path: Path) -> Recipe:
@@ -137,9 +138,18 @@ def recipe_of(keys: Mapping[str, Any], path: Path) -> Recipe:
     return Recipe(args, model, _train_prompts(data, path), _eval_prompts(data, args), keys, path, algorithm)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, missing: str) -> dict[str, Any]:
+    """Returns the keys of a YAML file.
+
+    Args:
+        path: The file.
+        missing: What to say where there is none.
+
+    Raises:
+        UserError: There is no such file, or it holds no mapping.
+    """
     if not path.is_file():
-        raise UserError(f"no such recipe: {path} (the recipe comes first, then --key value)")
+        raise UserError(missing)
     try:
         keys = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:

@@ -12,13 +12,11 @@ from transformers import (
     AutoModelForCausalLM,
     BitsAndBytesConfig,
     GPT2Config,
-    LlamaConfig,
-    LlamaForCausalLM,
     MixtralConfig,
     Qwen2Config,
 )
 
-from tests.tiny import tiny_tokenizer
+from tests.tiny import save_tiny_model
 from trl_grpo_plus import GRPOConfig, GRPOTrainer, PPOConfig, PPOTrainer
 from trl_grpo_plus.errors import UserError
 from trl_grpo_plus.memory.modes import apply_mode, lora_targets, take_recipe
@@ -40,22 +38,8 @@ OPTIONS = {
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """A random Llama whose layers divide into 4-bit blocks."""
-    path, tokenizer = tmp_path_factory.mktemp("modes") / "model", tiny_tokenizer(chat=False)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    LlamaForCausalLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return str(path)
+    path = tmp_path_factory.mktemp("modes") / "model"
+    return str(save_tiny_model(path, chat=False, hidden_size=64, intermediate_size=128))
 
 
 def letters(completions, **kwargs):

@@ -10,10 +10,9 @@ from datasets import Dataset
 from peft import LoraConfig
 from rich.console import Console
 from torch.profiler import record_function
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.memory.witness import PREFIX, allocations
-from tests.tiny import tiny_tokenizer
+from tests.tiny import save_tiny_model
 from trl_grpo_plus import GRPOConfig, GRPOTrainer, PPOConfig, PPOTrainer
 from trl_grpo_plus.errors import UserError
 from trl_grpo_plus.memory.categories import Category, Phase
@@ -51,22 +50,8 @@ def letters(completions, **kwargs):
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """A random Llama whose layers weigh more than its head, with a small vocabulary."""
-    path, tokenizer = tmp_path_factory.mktemp("profiled") / "model", tiny_tokenizer(chat=False)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=512,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    LlamaForCausalLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return str(path)
+    path = tmp_path_factory.mktemp("profiled") / "model"
+    return str(save_tiny_model(path, chat=False, hidden_size=128, intermediate_size=512))
 
 
 def grpo(directory, output, stock=False, lora=False, **options):

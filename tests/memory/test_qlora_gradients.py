@@ -9,9 +9,9 @@ import torch
 import trl
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
+from transformers import BitsAndBytesConfig
 
-from tests.tiny import tiny_tokenizer
+from tests.tiny import save_tiny_model
 from trl_grpo_plus import GRPOConfig, GRPOTrainer, PPOConfig, PPOTrainer
 from trl_grpo_plus.errors import UserError
 
@@ -38,22 +38,8 @@ ROWS = Dataset.from_dict({"prompt": ["what is 3 + 4? think first", "abc"] * 4})
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """A random Llama whose layers divide into 4-bit blocks."""
-    path, tokenizer = tmp_path_factory.mktemp("four_bit") / "model", tiny_tokenizer(chat=False)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    LlamaForCausalLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return str(path)
+    path = tmp_path_factory.mktemp("four_bit") / "model"
+    return str(save_tiny_model(path, chat=False, hidden_size=64, intermediate_size=128))
 
 
 def letters(completions, **kwargs):

@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # The stage that is killed, and what it has left by then: it is in the middle, not at an end.
 KILLS = {
-    "sft": "sft/work/checkpoint-*/trainer_state.json",
-    "grpo": "grpo/work/checkpoint-*/trainer_state.json",
-    "rejection": "rejection/work/samples/parts/*.parquet",
+    "sft": "sft/run/checkpoint-*/trainer_state.json",
+    "grpo": "grpo/run/checkpoint-*/trainer_state.json",
+    "rejection": "rejection/run/samples/parts/*.parquet",
 }
 
 

@@ -39,7 +39,7 @@ def test_a_pipeline_runs_is_passed_over_and_refuses_what_changed(small_pipeline,
 
     # What was kept says where it is from.
     kept = [json.loads(line) for line in (run / "rejection/output/train.jsonl").read_text().splitlines()]
-    drawn = pyarrow.parquet.read_table(run / "rejection/work/samples/samples.parquet").to_pylist()
+    drawn = pyarrow.parquet.read_table(run / "rejection/run/samples/samples.parquet").to_pylist()
     assert len(drawn) == 96 and kept
     completions = {(row["problem"], row["number"]): row["completion"] for row in drawn}
     for row in kept:

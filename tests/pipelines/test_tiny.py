@@ -88,7 +88,7 @@ def test_killed_in_the_middle_of_reinforcement_and_gone_on_with(tmp_path):
     overrides = [f"--{key}={value}" for key, value in SMALLER.items()]
     output = tmp_path / "run"
     process = start(RECIPE, output, *overrides, "--until=reasoning_rl")
-    while not list(output.glob("reasoning_rl/work/checkpoint-2/trainer_state.json")):
+    while not list(output.glob("reasoning_rl/run/checkpoint-2/trainer_state.json")):
         assert process.poll() is None, process.stdout.read().decode()[-3000:]
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)

@@ -2,7 +2,7 @@
 
     output_dir/
       <stage>/stage.json   what it ran with, and whether it ended
-      <stage>/work/        checkpoints, logs, samples
+      <stage>/run/         checkpoints, logs, samples
       <stage>/output/      what other stages take from it
       evaluations/         of every model, by content
       summary.json, summary.md, summary.png
@@ -95,7 +95,7 @@ def check_recipes(pipeline: Pipeline) -> list[Recipe]:
         if stage.call:
             find_function(stage.call, stage.options)
         else:
-            keys = {**resolve(dict(stage.keys), outputs), "output_dir": str(pipeline.output_dir / stage.name / "work")}
+            keys = {**resolve(dict(stage.keys), outputs), "output_dir": str(pipeline.output_dir / stage.name / "run")}
             recipes.append(recipe_of(keys, stage.file))
     return recipes
 

@@ -18,10 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..errors import UserError, did_you_mean
-from ..recipe import parse_overrides, set_inner
+from ..recipe import parse_overrides, read_yaml, set_inner
 from .fingerprint import texts_in
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
@@ -162,7 +160,7 @@ def load_pipeline(path: str | Path, overrides: Sequence[str] = ()) -> Pipeline:
         UserError: A file is missing or a key unknown, a name is taken twice, or a reference leads nowhere.
     """
     path = Path(path)
-    keys = _read(path, "pipeline")
+    keys = read_yaml(path, f"no such pipeline: {path}")
     for key in keys:
         if key not in _KEYS:
             raise UserError(f"{path}: unknown key `{key}`{did_you_mean(key, _KEYS)}; known: {', '.join(_KEYS)}")
@@ -182,18 +180,6 @@ def load_pipeline(path: str | Path, overrides: Sequence[str] = ()) -> Pipeline:
     return Pipeline(path, Path(str(keys.get("output_dir", f"runs/{path.parent.name}"))), tuple(stages), evaluation)
 
 
-def _read(path: Path, what: str) -> dict[str, Any]:
-    if not path.is_file():
-        raise UserError(f"no such {what}: {path}")
-    try:
-        keys = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {error}") from error
-    if not isinstance(keys, dict):
-        raise UserError(f"{path} must hold `key: value` lines, found {type(keys).__name__}")
-    return keys
-
-
 def _stage(entry: Any, path: Path) -> StageSpec:
     if not isinstance(entry, Mapping) or len(entry) != 1:
         raise UserError(f"{path}: each entry of `stages` is `name: recipe.yaml`, found {entry!r}")
@@ -209,7 +195,7 @@ def _stage(entry: Any, path: Path) -> StageSpec:
     if "call" in what:
         return StageSpec(name, {}, path, str(what["call"]), dict(what.get("options") or {}))
     file = path.parent / str(what["recipe"])
-    keys = _read(file, f"recipe of stage `{name}`")
+    keys = read_yaml(file, f"no such recipe of stage `{name}`: {file}")
     if "output_dir" in keys:
         raise UserError(f"{file}: a stage's `output_dir` is the pipeline's to say: leave it out")
     return StageSpec(name, keys, file)

@@ -37,7 +37,7 @@ class Place:
     @property
     def work(self) -> Path:
         """Where it works: checkpoints, logs, samples."""
-        return self.directory / "work"
+        return self.directory / "run"
 
     @property
     def output(self) -> Path:
