@@ -39,6 +39,16 @@ def gsm8k_dir():
 
 
 @pytest.fixture
+def own_registry(monkeypatch):
+    """What a test registers, other tests do not see: some ask each registered verifier for something."""
+    from trl_grpo_plus.rewards import registry
+
+    registry.names()  # loads other packages' verifiers, which happens once
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry, "_NAMES", dict(registry._NAMES))
+
+
+@pytest.fixture
 def grpo_plus(capsys, monkeypatch):
     """Runs the command line in this process: arguments -> (exit code, what it printed, white space folded)."""
     from trl_grpo_plus import cli

@@ -18,12 +18,12 @@ from trl_grpo_plus.evaluation.training import PolicyEvaluation  # noqa: E402
 from trl_grpo_plus.rewards import Verdict, register  # noqa: E402
 
 
-@register("length_is_odd", description="for a test", accuracy=True, runs="inline")
 def length_is_odd(completion, row):
     return Verdict(float((len(completion) + row["level"]) % 2), completion[:1] or None)
 
 
 def main(model, output_dir, file):
+    register("length_is_odd", description="for a test", accuracy=True, runs="inline")(length_is_odd)
     rows = Dataset.from_list([{"prompt": f"{i}+{i * i}=", "level": i} for i in range(7)])
     args = GRPOConfig(
         output_dir=output_dir,

@@ -28,7 +28,9 @@ def early_letter(completion, row):
     return Verdict(float(completion[:1].lower() < "n"), completion[:1] or None)
 
 
-register("early_letter", description="for this test", accuracy=True, runs="inline")(early_letter)
+@pytest.fixture(autouse=True)
+def registered(own_registry):
+    register("early_letter", description="for this test", accuracy=True, runs="inline")(early_letter)
 
 
 def config(path, kind=GRPOConfig, **changes):

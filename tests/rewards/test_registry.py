@@ -120,9 +120,7 @@ def test_errors_name_the_entry_and_what_to_do(spec, message):
         build_rewards(spec)
 
 
-def test_a_name_is_registered_once(monkeypatch):
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
-    monkeypatch.setattr(registry, "_NAMES", dict(registry._NAMES))
+def test_a_name_is_registered_once(own_registry):
     register("brand_new", description="test", aliases=("bn",))(shout)
     assert get("bn").name == "brand_new" and list(get("bn").options) == ["mark"]
     with pytest.raises(ValueError, match="`gsm8k` is registered already"):

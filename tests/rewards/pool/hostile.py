@@ -41,6 +41,9 @@ def obey(completion, row, *, value: float = 1.0):
             with open(argument, "w"):
                 pass
             os.kill(os.getpid(), signal.SIGKILL)
+    elif word == "doomed":  # as if someone were about to kill the processes named
+        if str(os.getpid()) in argument.split():
+            os.kill(os.getpid(), signal.SIGKILL)
     elif word == "spawn":
         pid = os.fork()
         if pid == 0:

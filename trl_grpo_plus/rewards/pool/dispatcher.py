@@ -11,8 +11,8 @@ All completions of all rewards, from whatever thread, go through one queue to on
   one each. What one cost the others until it was set aside is taken off its time.
 - At its timeout a completion's worker is killed.
 - What a verifier imports when it first runs is imported for the workers to come as well, before any clock runs.
-- A worker that dies costs nothing that it had finished or not begun. What it was at is tried once more, since the
-  death may not be its fault (someone killed it, memory ran out); the second death is a verdict.
+- A worker that dies costs nothing that it had finished or not begun. What it was at is tried once more, by a fresh
+  worker, since the death may not be its fault (someone killed it, memory ran out); the second death is a verdict.
 
 Standard process pools have other trades: they kill a chunk of tasks for one that hangs, or cross the pipe for every
 task; a hanging task holds its slot; and their `spawn` and `forkserver` run the user's `__main__` again.
@@ -333,20 +333,33 @@ class Dispatcher:
 
     def _bury(self, worker: Worker) -> None:
         """A worker has died: its first completion is tried once more, the others have not begun."""
+        suspect = None
         if worker.given and worker.pid is not None:
-            status = None
-            with contextlib.suppress(ZygoteGone):
-                status = self._get_zygote().status(worker.pid)
-            task = worker.given[0]
-            task.deaths += 1
-            if task.deaths >= _TRIES:
-                worker.given.popleft()
-                task.finish(Verdict.failed(f"no verdict: {how_it_died(status)}", "crash"))
+            suspect = worker.given.popleft()
+            suspect.deaths += 1
+            if suspect.deaths >= _TRIES:
+                suspect.finish(Verdict.failed(f"no verdict: {how_it_died(self._status(worker.pid))}", "crash"))
+                suspect = None
         self._queue.extendleft(reversed(worker.given))
         self._forget(worker)
-        # What killed it may have killed others, whose end is not read yet: the second try would be lost on them.
-        for other in [other for other in self._workers if not other.given and other.is_gone()]:
-            self._forget(other)
+        if suspect is not None:
+            self._retry(suspect, worker.aside)
+
+    def _status(self, pid: int) -> int | None:
+        with contextlib.suppress(ZygoteGone):
+            return self._get_zygote().status(pid)
+        return None
+
+    def _retry(self, task: Task, aside: bool) -> None:
+        """Gives a completion to a worker born for it: what killed the last one may have killed others by now."""
+        worker = self._fork()
+        if worker is None:
+            self._queue.appendleft(task)  # all workers are gone, and those to come are fresh
+            return
+        worker.aside = aside
+        worker.since = time.monotonic()
+        self._give(worker, task)
+        self._write(worker)
 
     def _dismiss(self, worker: Worker) -> None:
         """Ends a worker; what it was given goes back to the queue."""

@@ -62,15 +62,6 @@ class Worker:
         self.stopped_at: float | None = None  # monotonic time since when it is stopped
         self.stopped_s = 0.0  # how long it was stopped before
 
-    def is_gone(self) -> bool:
-        """Returns whether the process has ended, as its socket tells before anything is read from it."""
-        try:
-            return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-
     def elapsed_s(self) -> float:
         """Returns the time that counts for the completion that it is at."""
         return time.monotonic() - self.since - self.stood_still_s()
