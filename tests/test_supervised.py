@@ -5,8 +5,12 @@ import shutil
 
 import pytest
 import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from tests.tiny import tiny_tokenizer
+from trl_grpo_plus.errors import UserError
 from trl_grpo_plus.resume import last_whole_checkpoint
+from trl_grpo_plus.supervised import check_end_of_answer
 
 ROWS = [{"prompt": f"{a}+{b}", "response": f"<answer>{a + b}</answer>"} for a in range(8) for b in range(4)]
 PAIRS = [{"prompt": f"{a}?", "chosen": f"{a}!", "rejected": f"{a}, well, {a}"} for a in range(32)]
@@ -88,3 +92,34 @@ def test_sft_of_an_adapter(recipe, grpo_plus, tmp_path):
 def test_a_key_of_another_algorithm_is_named(recipe, grpo_plus):
     code, text = grpo_plus("train", recipe("sft", ROWS, num_generations=8))
     assert code == 2 and "unknown key `num_generations` (a key of `algorithm: grpo`)" in text
+
+
+def base_tokenizer():
+    """As of a base model with the chat template of its family: answers end with a token that is not its own end."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
+    tokenizer.chat_template = tokenizer.chat_template.replace("{{ eos_token }}", "<|im_end|>\n")
+    return tokenizer
+
+
+def test_an_answer_must_end_where_generation_stops(recipe, grpo_plus, tmp_path, tiny_model):
+    check_end_of_answer(tiny_tokenizer())
+    tokenizer = base_tokenizer()
+    with pytest.raises(UserError, match=r"an answer with '<\|im_end\|>', but the tokenizer's end is '<eos>'.*Set"):
+        check_end_of_answer(tokenizer)
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    tokenizer.save_pretrained(base)
+    model = AutoModelForCausalLM.from_pretrained(base)
+    model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(base)
+    talks = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}] * 32
+    options = {"model_name_or_path": str(base), "eval_prompts": None, "max_steps": 1, "save_strategy": "no"}
+    code, text = grpo_plus("train", recipe("sft", talks, **options))
+    assert code == 2 and "Set `eos_token:" in text
+    code, text = grpo_plus("train", recipe("sft", talks, eos_token="<|im_end|>", **options))
+    assert code == 0, text
+    trained = AutoTokenizer.from_pretrained(tmp_path / "run")
+    assert trained.eos_token == "<|im_end|>"
+    ends = GenerationConfig.from_pretrained(tmp_path / "run").eos_token_id
+    assert trained.eos_token_id in (ends if isinstance(ends, list) else [ends])

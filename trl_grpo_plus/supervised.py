@@ -45,6 +45,8 @@ def train_supervised(
     load = load_demonstrations if recipe.algorithm == "sft" else load_preferences
     rows = load(recipe.prompts, tokenizer)
     held_out = load(recipe.eval_prompts, tokenizer) if recipe.eval_prompts is not None else None
+    if recipe.algorithm == "sft" and recipe.args.eos_token is None and not isinstance(rows[0]["completion"], str):
+        check_end_of_answer(tokenizer)
     trainer = _trainer(recipe, rows, held_out, tokenizer)
     write_recipe(recipe)
     display = ProgressDisplay(console, title=_TITLES[recipe.algorithm])
@@ -89,6 +91,29 @@ def train_supervised(
     (output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     _print_summary(console, summary, output)
     return summary
+
+
+def check_end_of_answer(tokenizer: Any) -> None:
+    """Refuses a tokenizer whose chat template ends an answer with another token than where generation stops.
+
+    Base models have the chat template of their family and stop at the end of a text (Qwen2.5: `<|im_end|>` and
+    `<|endoftext|>`). Trained so, every answer would run on until it is cut off.
+
+    Raises:
+        UserError: It is so; the message names the token to set.
+    """
+    answer = "the answer"
+    talk = [{"role": "user", "content": "the question"}, {"role": "assistant", "content": answer}]
+    after = str(tokenizer.apply_chat_template(talk, tokenize=False)).rpartition(answer)[2]
+    if tokenizer.eos_token and tokenizer.eos_token in after:
+        return
+    special = {str(token) for token in tokenizer.added_tokens_decoder.values()} | set(tokenizer.all_special_tokens)
+    ends = sorted((token for token in special if token and token in after), key=after.index)
+    if ends:
+        raise UserError(
+            f"eos_token: the chat template ends an answer with {ends[0]!r}, but the tokenizer's end is "
+            f"{tokenizer.eos_token!r}: answers would not stop. Set `eos_token: {ends[0]!r}` in the recipe"
+        )
 
 
 def _trainer(recipe: Recipe, rows: Any, held_out: Any, tokenizer: Any) -> Any:

@@ -85,7 +85,7 @@ def test_a_mixture_routes_each_part_to_its_reward(write):
         ({"text": "x"}, {}, "no column for `prompt`.*its columns: text"),
         ({"prompt": "x", "text": "y"}, {}, "no column for `completion`"),
         ({"prompt": "x", "text": "y"}, {"completion": "txt"}, r"no column `txt`.*did you mean `text`"),
-        ({"messages": [USER]}, {}, "row 0: the conversation does not end with an answer"),
+        ({"messages": [USER]}, {}, "no conversation in `messages` ends with an answer"),
     ],
 )
 def test_mistakes(write, row, columns, message):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from trl_grpo_plus import cli
 from trl_grpo_plus.pipelines.run import check_recipes
@@ -102,6 +103,13 @@ def test_a_pipeline_loads_and_is_planned(path, tiny_model):
         for reward in getattr(recipe.args, "rewards", None) or []:
             if "reward_model" not in reward:  # loads a model
                 assert build_rewards([reward])
+
+
+def test_sft_of_a_base_qwen_ends_answers_as_its_chat_template_does():
+    every = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "recipes").rglob("*.yaml"))]
+    base = re.compile(r"Qwen/Qwen2\.5-[\d.]+B")
+    sft = [k for k in every if k.get("algorithm") == "sft" and base.fullmatch(str(k["model_name_or_path"]))]
+    assert sft and all(keys.get("eos_token") == "<|im_end|>" for keys in sft), "else answers do not stop"
 
 
 @pytest.mark.parametrize("path", RUN, ids=lambda p: p.stem)

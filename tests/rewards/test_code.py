@@ -94,6 +94,21 @@ def test_setup_and_entry_point_of_the_row():
     assert verdict(ADD, open_check, prompt="def add(a, b):\n").value == 1.0
 
 
+@pytest.mark.parametrize(
+    ("answer", "program"),
+    [
+        (TESTS, "def add(a: {}, b: int):\n    return a + b"),
+        (["total = add(2, 3)", "assert total == 5"], "def add(a: {}, b: int):\n    return a + b"),
+        ([["1 2", "3"]], "def add(a: {}):\n    print(sum(map(int, a.split())))\nadd(input())"),
+    ],
+    ids=["calls", "tests", "script"],
+)
+def test_annotations_are_read_as_python_reads_them(answer, program):
+    assert verdict(program.format("'Any'"), answer).value == 1.0
+    assert verdict(program.format("Any"), answer).value == 0.0  # a name that nothing imports
+    assert verdict("from __future__ import annotations\n" + program.format("Any"), answer).value == 1.0
+
+
 def test_partial_credit():
     half = "def add(a, b):\n    return 5"
     assert verdict(half).value == 0.0

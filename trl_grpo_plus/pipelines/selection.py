@@ -1,4 +1,4 @@
-"""Which sampled solutions become training data: rejection sampling as in DeepSeek-R1 (arXiv 2501.12948, 2.3.3).
+"""Which sampled solutions become training data: rejection sampling as in DeepSeek-R1 (arXiv 2501.12948v1, 2.3.3).
 
 Stage: pipelines. In: every sample of every problem with its verdict. Out: the samples that are kept, and a count of
 what each step left out:

@@ -6,6 +6,7 @@ pipeline. Out: a `datasets.Dataset` of `{prompt, completion}`, or `{prompt, chos
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from .spec import PromptSpec
 _MESSAGES = ("messages", "conversations", "conversation")
 _PROMPT = ("prompt", "question", "problem", "query", "instruction")
 _COMPLETION = ("completion", "response", "output", "solution")
+logger = logging.getLogger(__name__)
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 
 
@@ -26,11 +28,12 @@ def load_demonstrations(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
 
     Args:
         spec: The specification. A source has either whole conversations (`messages`, or `conversations` with `from`
-            and `value`), of which the last answer is what is learned, or a prompt and a completion.
+            and `value`), of which the last answer is what is learned, or a prompt and a completion. Conversations
+            that do not end with an answer are left out, with a warning that counts them.
         tokenizer: As in `load_prompts`.
 
     Raises:
-        UserError: As `load_prompts`; or a conversation does not end with an answer.
+        UserError: As `load_prompts`; or no conversation ends with an answer.
     """
     if spec.parts:
         parts = [load_demonstrations(part, tokenizer) for part in spec.parts]
@@ -39,7 +42,17 @@ def load_demonstrations(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
     chat = wants_chat(spec, tokenizer)
     column = _column(rows, spec, "messages", _MESSAGES)
     if column is not None and "completion" not in spec.columns:
-        pairs = [_split(conversation, spec, i) for i, conversation in enumerate(rows[column])]
+        whole = [conversation for conversation in rows[column] if _is_answered(conversation)]
+        if len(whole) < len(rows):
+            logger.warning(
+                "prompts.source %s: %d of %d conversations do not end with an answer and are left out",
+                spec.source,
+                len(rows) - len(whole),
+                len(rows),
+            )
+        if not whole:
+            raise UserError(f"prompts.source {spec.source}: no conversation in `{column}` ends with an answer")
+        pairs = [_split(conversation, spec, i) for i, conversation in enumerate(whole)]
     else:
         prompt, completion = (
             _needed(rows, spec, ours, usual) for ours, usual in (("prompt", _PROMPT), ("completion", _COMPLETION))
@@ -112,6 +125,15 @@ def _needed(rows: Dataset, spec: PromptSpec, ours: str, usual: Sequence[str]) ->
     return theirs
 
 
+def _is_answered(conversation: Any) -> bool:
+    """Returns whether the last of several messages is the assistant's, with a text (a call of a tool has none)."""
+    if not conversation or len(conversation) < 2:
+        return False
+    last = conversation[-1]
+    text = last.get("value") if "from" in last else last.get("content")
+    return _message(last)["role"] == "assistant" and bool(text)
+
+
 def _split(conversation: Any, spec: PromptSpec, row: int) -> tuple[list[dict[str, str]], str]:
     """Returns (what comes before the last answer, the last answer) of a conversation."""
     messages = [_message(message) for message in conversation]
@@ -123,8 +145,8 @@ def _split(conversation: Any, spec: PromptSpec, row: int) -> tuple[list[dict[str
 def _message(message: Mapping[str, Any]) -> dict[str, str]:
     if "from" in message:  # the form of ShareGPT
         role = _ROLES.get(str(message["from"]), str(message["from"]))
-        return {"role": role, "content": str(message["value"])}
-    return {"role": str(message["role"]), "content": str(message["content"])}
+        return {"role": role, "content": str(message["value"] or "")}
+    return {"role": str(message["role"]), "content": str(message["content"] or "")}
 
 
 def _answer(completion: Any, chat: bool) -> Any:

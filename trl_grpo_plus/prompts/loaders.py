@@ -24,6 +24,7 @@ _HUB_NAMES = {"openai/gsm8k": "main", "gsm8k": "main"}
 _LAYOUTS: tuple[tuple[frozenset[str], dict[str, str]], ...] = (
     (frozenset({"prompt", "test", "entry_point"}), {"answer": "test"}),  # HumanEval: the answer is judged by its tests
     (frozenset({"text", "test_list"}), {"prompt": "text", "answer": "test_list"}),  # MBPP
+    (frozenset({"question", "starter_code", "input_output"}), {"answer": "input_output"}),  # APPS, TACO
 )
 _USUAL = {
     "prompt": ("prompt", "question", "problem", "query", "instruction"),
@@ -230,6 +231,11 @@ def _hub_rows(spec: PromptSpec) -> Dataset:
 
 
 def _map_columns(rows: Dataset, spec: PromptSpec) -> Dataset:
+    """Returns the rows with our columns beside the source's.
+
+    Raises:
+        UserError: As `load_prompts`.
+    """
     layout = next((ours for columns, ours in _LAYOUTS if columns <= set(rows.column_names)), {})
     for ours, usual in _USUAL.items():
         theirs = spec.columns.get(ours, layout.get(ours))
@@ -248,4 +254,22 @@ def _map_columns(rows: Dataset, spec: PromptSpec) -> Dataset:
             if ours in rows.column_names:
                 rows = rows.remove_columns(ours)
             rows = rows.add_column(ours, rows[theirs])  # theirs stays: a reward of the user's own may read it
+        if ours == "prompt" and theirs == "question" and "input_output" in layout.values():
+            prompts = list(map(_with_call_form, rows["question"], rows["starter_code"], rows["input_output"]))
+            rows = rows.remove_columns("prompt").add_column("prompt", prompts)
     return rows
+
+
+def _with_call_form(question: str, starter_code: str | None, tests: str | None) -> str:
+    """Returns a problem of APPS or TACO with how its solution is called, which stands in other columns.
+
+    Without it, nobody could know the name that the tests call, nor whether there is one.
+    """
+    if '"fn_name"' not in (tests or ""):
+        form = "The program reads from standard input and prints to standard output."
+    elif (starter_code or "").strip():
+        form = "Go on from this code, which the tests call:"
+    else:
+        form = f"The tests call the function `{json.loads(tests or '').get('fn_name')}`."
+    given = f"\n\n```python\n{starter_code.strip()}\n```" if starter_code and starter_code.strip() else ""
+    return f"{question.strip()}\n\n{form}{given}"

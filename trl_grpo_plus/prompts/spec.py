@@ -32,7 +32,7 @@ TEMPLATES: dict[str, str] = {
         "{prompt}\n\nFirst think step by step inside <think> and </think>. Then give the whole program in one "
         "```python block."
     ),
-    # DeepSeek-R1-Zero's (arXiv 2501.12948, table 1), for a base model: with `chat: false`.
+    # DeepSeek-R1-Zero's (arXiv 2501.12948v1, table 1), for a base model: with `chat: false`.
     "r1_zero": (
         "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The "
         "assistant first thinks about the reasoning process in the mind and then provides the user with the answer. "

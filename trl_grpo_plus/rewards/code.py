@@ -1,7 +1,7 @@
 """`code`: 1.0 where the program in a completion passes the row's tests, run in the sandbox.
 
 Tests are taken in the forms that datasets have: asserts (MBPP), `check(candidate)` (HumanEval), cases of stdin and
-expected stdout (APPS and others), or a specification `{mode, tests, entry_point}`.
+expected stdout or of arguments and results (APPS, TACO), or a specification `{mode, tests, entry_point}`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ..errors import UserError
-from .code_task import Task, task_of
+from .code_task import Task, task_of, typing_imports
 from .program import extract, prompt_code
 from .registry import Row, register
-from .sandbox import Limits, NoLevel, SandboxError, Score, Unusable, judge_script, judge_tests, plan, shared
+from .sandbox import (
+    Calls,
+    FromJson,
+    Limits,
+    NoLevel,
+    SandboxError,
+    Score,
+    Unusable,
+    judge_script,
+    judge_tests,
+    plan,
+    shared,
+)
 from .sandbox.judge import Runner
 from .sandbox.levels import AUTO, EXTERNAL, LEVELS
 from .sandbox.plan import names_under_test
@@ -29,22 +41,24 @@ _CREDITS = ("all", "fraction")
     columns=("answer",),
     optional=("prompt", "entry_point", "starter_code", "test_setup_code", "test_imports"),
     accuracy=True,
+    version=2,
     runs="thread",
 )
 class Code:
     """Scores a program by the row's tests.
 
     Args:
-        column: Column of the tests: their source, a list of asserts, a list of `{input, output}`, `{inputs, outputs}`,
-            or `{mode: assert | stdio | check, tests, entry_point}`; JSON texts of these are read as well.
+        column: Column of the tests: their source, a list of asserts, a list of `{input, output}`, `{inputs, outputs}`
+            with an optional `fn_name`, or `{mode: assert | stdio | check, tests, entry_point}`; JSON texts of these
+            are read as well.
         credit: `all`: 1.0 for all tests and 0.0 for fewer; `fraction`: the share of the tests that pass.
         cpu_s: CPU seconds that a program may use (for each case of stdin).
         wall_s: Seconds on the clock, a backstop; `None` takes 2.5 times `cpu_s`.
         memory_mib: Memory of a program, the interpreter's included.
         output_kib: What it may print, or return to all tests together.
         file_kib: Largest file that it may make in its scratch directory.
-        tolerance: How far a printed number may be off, absolute or relative, where the expected one has a decimal
-            point; 0 compares texts.
+        tolerance: How far a number that is printed, or returned where results are kept as JSON, may be off, absolute
+            or relative, where the expected one has a decimal point; 0 compares texts.
         level: Level of isolation, `auto` for the strongest that passes its self-test here.
         min_level: The weakest level that `auto` may take; `None` is `landlock`.
         runner: With level `external`: `module:function` that runs programs.
@@ -123,6 +137,8 @@ class Code:
                 return Verdict(0.0, None, "no program")
             score = judge_script(self._runner, source, task.cases, self._limits, self._tolerance, go_on)
             return self._verdict(score, source)
+        if task.calls:
+            return self._called(stated, task, row, go_on)
         names = names_under_test(task.tests)
         signature = _signature(row, names if task.entry is None else (task.entry,))
         tests = plan(task.tests, task.entry or _last_function(signature))
@@ -131,6 +147,18 @@ class Code:
         if source is None:
             return Verdict(0.0, None, "no program that defines " + ", ".join(wanted))
         return self._verdict(judge_tests(self._runner, source, tests, self._limits, go_on), source)
+
+    def _called(self, stated: str, task: Task, row: Row, go_on: bool) -> Verdict:
+        names = (task.entry or "",)
+        source = extract(stated, names, _signature(row, names))
+        if source is None:
+            return Verdict(0.0, None, f"no program that defines {task.entry}")
+        if "from __future__" not in source:  # that must come first, and leaves annotations unread
+            source = typing_imports(row.get("starter_code")) + source
+        expressions, results = zip(*task.calls, strict=True)
+        expected = tuple(FromJson(values, self._tolerance) for values in results)
+        calls = Calls(expressions, expected, (False,) * len(expected))
+        return self._verdict(judge_tests(self._runner, source, calls, self._limits, go_on), source)
 
     def _verdict(self, score: Score, source: str) -> Verdict:
         value = score.fraction if self._credit == "fraction" else float(score.all)

@@ -1,13 +1,15 @@
 """What a row asks of a program, read from its tests in any of the forms that datasets have.
 
-Stage: rewards. MBPP has lists of asserts, HumanEval a `check(candidate)` and an `entry_point`, APPS and others
-`{inputs, outputs}` with an optional `fn_name`; a specification of one's own is `{mode, tests, entry_point}`.
+Stage: rewards. MBPP has lists of asserts, HumanEval a `check(candidate)` and an `entry_point`, APPS and TACO a JSON
+text of `{inputs, outputs}` with an optional `fn_name`; a specification of one's own is `{mode, tests, entry_point}`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +25,14 @@ class Task:
     Args:
         tests: Source of the tests; empty for a script.
         cases: Pairs of stdin and stdout; empty for tests.
-        entry: The function under test, where the row names it.
+        entry: The function under test, or the class that holds it, where the row names it.
+        calls: Pairs of a call's source and the results of which any is right, where both were kept as JSON.
     """
 
     tests: str = ""
     cases: tuple[tuple[str, str], ...] = ()
     entry: str | None = None
+    calls: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
 
 def task_of(answer: Any, row: Row) -> Task:
@@ -46,7 +50,7 @@ def task_of(answer: Any, row: Row) -> Task:
     if isinstance(answer, Mapping):
         entry = answer.get("entry_point") or answer.get("fn_name") or entry
         if "inputs" in answer and "outputs" in answer:
-            return _from_columns(answer["inputs"], answer["outputs"], entry if answer.get("fn_name") else None)
+            return _from_columns(answer["inputs"], answer["outputs"], answer.get("fn_name"), row)
         if "input" in answer and "output" in answer:
             answer = [answer]
         elif "tests" in answer or "test" in answer:
@@ -81,19 +85,49 @@ def _cases(items: Sequence[Any]) -> tuple[tuple[str, str], ...]:
     return tuple(cases)
 
 
-def _from_columns(inputs: Any, outputs: Any, function: str | None) -> Task:
-    """Returns the task of APPS's `input_output`: texts for stdin, or with `fn_name` arguments and results."""
+def _from_columns(inputs: Any, outputs: Any, function: Any, row: Row) -> Task:
+    """Returns the task of APPS's `input_output`: texts for stdin, or with `fn_name` arguments and results.
+
+    Results are read as those data sets' own graders read them (`testing_util.py` of APPS and TACO). Some sources keep
+    every result in a list of one, others as it is: where each is a list of one, both readings are right.
+    """
     if not isinstance(inputs, Sequence) or not isinstance(outputs, Sequence) or len(inputs) != len(outputs):
         raise Unusable("as many inputs as outputs are needed")
     if not inputs:
         raise Unusable("no cases")
-    if function is None:
+    if not function:
         return Task(cases=_cases(list(zip(inputs, outputs, strict=True))))
-    lines = []
-    for arguments, expected in zip(inputs, outputs, strict=True):
-        result = expected[0] if isinstance(expected, list) and len(expected) == 1 else expected
-        lines.append(f"assert {function}({', '.join(map(repr, arguments))}) == {result!r}")
-    return Task(tests="\n".join(lines), entry=function)
+    if not str(function).isidentifier():
+        raise Unusable(f"fn_name {function!r:.80} is no name of a function")
+    in_class = re.search(r"^class\s+Solution\b", str(row.get("starter_code") or ""), re.MULTILINE)
+    called = f"Solution().{function}" if in_class else str(function)
+    wrapped = all(isinstance(result, list) and len(result) == 1 for result in outputs)
+    calls = []
+    for arguments, result in zip(inputs, outputs, strict=True):
+        if not isinstance(arguments, list):
+            raise Unusable(f"arguments that are no list: {arguments!r:.80}")
+        expression = f"{called}({', '.join(repr(_whole_keys(argument)) for argument in arguments)})"
+        calls.append((expression, tuple(map(_whole_keys, (result[0], result) if wrapped else (result,)))))
+    return Task(calls=tuple(calls), entry="Solution" if in_class else str(function))
+
+
+def _whole_keys(value: Any) -> Any:
+    """Returns a dictionary with whole numbers as keys where JSON made texts of them, any other value as it is."""
+    if isinstance(value, dict) and value and all(re.fullmatch(r"-?\d{1,18}", str(key)) for key in value):
+        return {int(key): item for key, item in value.items()}
+    return value
+
+
+def typing_imports(starter_code: Any) -> str:
+    """Returns the import of what starter code takes from `typing` without saying so, an empty text for nothing.
+
+    The judges of those sites import it, so that `nums: List[int]` is given and copied as it is.
+    """
+    if not isinstance(starter_code, str):
+        return ""
+    words = set(re.findall(r"[A-Za-z]\w*", starter_code))
+    names = sorted(name for name in words.intersection(typing.__all__) if name[0].isupper())
+    return f"from typing import {', '.join(names)}\n" if names else ""
 
 
 def _from_source(tests: Any, entry: Any, row: Row, setup: str) -> Task:

@@ -11,12 +11,15 @@ comparisons stay in the trainer or in a tester process that the program cannot r
 """
 
 from .client import SandboxError
+from .compare import FromJson
 from .judge import Score, judge_script, judge_tests
 from .limits import Limits
-from .plan import Unusable, plan
+from .plan import Calls, Unusable, plan
 from .pool import NoLevel, Sandbox, shared
 
 __all__ = [
+    "Calls",
+    "FromJson",
     "Limits",
     "NoLevel",
     "Sandbox",

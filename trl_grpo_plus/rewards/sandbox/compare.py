@@ -11,6 +11,7 @@ import datetime
 import decimal
 import fractions
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from .inside import codec
@@ -23,18 +24,37 @@ class _No(Exception):
     """Not equal, whatever else follows."""
 
 
+@dataclass(frozen=True)
+class FromJson:
+    """An expected value that was kept as JSON, which has no tuples and rounds what a program computes.
+
+    Args:
+        values: Values of which any is right.
+        tolerance: How far a number may be off, absolute or relative, where a float is expected.
+    """
+
+    values: tuple[Any, ...]
+    tolerance: float = 0.0
+
+
 def equals(claim: Any, expected: Any, identical: bool = False) -> bool:
     """Returns whether a claim, as JSON, equals an expected plain value.
 
     Args:
         claim: What `json.loads` made of the program's answer; may be anything.
-        expected: A value of literals.
+        expected: A value of literals, or a `FromJson`: a tuple is then as good as a list.
         identical: Whether it must be the very object, for `is None` and `is True`.
     """
     if identical:
         return type(claim) is type(expected) and bool(claim == expected)
+    if isinstance(expected, FromJson):
+        return any(_compared(claim, value, expected.tolerance) for value in expected.values)
+    return _compared(claim, expected, None)
+
+
+def _compared(claim: Any, expected: Any, tolerance: float | None) -> bool:
     try:
-        return _equals(claim, expected)
+        return _equals(claim, expected, tolerance)
     except (_No, ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError):
         return False
 
@@ -46,12 +66,17 @@ def _tagged(claim: Any) -> tuple[str, Any]:
     return tag, body
 
 
-def _equals(claim: Any, expected: Any) -> bool:
+def _equals(claim: Any, expected: Any, tolerance: float | None) -> bool:
+    """Returns whether they are equal; with a tolerance, as what was kept as JSON is."""
     kind = type(expected)
+    from_json = tolerance is not None
     if expected is None:
         return claim is None
     if kind in _NUMBERS:
-        return bool(_number(claim) == expected)
+        number = _number(claim)
+        if tolerance is not None and kind is float and not isinstance(number, complex):
+            return math.isclose(float(number), expected, rel_tol=tolerance, abs_tol=tolerance)
+        return bool(number == expected)
     if kind is str:
         if type(claim) is str:
             return bool(claim == expected)
@@ -61,12 +86,12 @@ def _equals(claim: Any, expected: Any) -> bool:
     if kind is bytes:
         return tag in ("b", "B") and bytes.fromhex(body) == expected
     if kind in (list, tuple):
-        if tag == "n" and kind is tuple:
+        if tag == "n" and (kind is tuple or from_json):
             body = body[1]
-        elif tag != ("l" if kind is list else "t"):
+        elif tag != ("l" if kind is list else "t") and not (from_json and tag == "t"):
             return False
         pairs = zip(body, expected, strict=True)
-        return type(body) is list and len(body) == len(expected) and all(_equals(c, e) for c, e in pairs)
+        return type(body) is list and len(body) == len(expected) and all(_equals(c, e, tolerance) for c, e in pairs)
     if kind is dict:
         if tag != "d" or len(body) < len(expected):
             return False
@@ -75,7 +100,7 @@ def _equals(claim: Any, expected: Any) -> bool:
             claimed[_hashable(key)] = value
         if len(body) > 2 * len(expected) + 1 or claimed.keys() != expected.keys():
             return False
-        return all(_equals(claimed[key], value) for key, value in expected.items())
+        return all(_equals(claimed[key], value, tolerance) for key, value in expected.items())
     if kind in (set, frozenset):
         if tag not in ("S", "F") or len(body) != len(expected):
             return False

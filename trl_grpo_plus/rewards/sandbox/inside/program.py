@@ -67,7 +67,7 @@ def script(source: str) -> NoReturn:
     names = _namespace("__main__")
     status = 0
     try:
-        exec(compile(source, "<program>", "exec"), names)
+        exec(compile(source, "<program>", "exec", dont_inherit=True), names)
     except SystemExit as end:
         status = _exit_status(end)
     except BaseException:
@@ -118,13 +118,15 @@ def calls(source: str, expressions: list[str]) -> NoReturn:
             view = view[write(CHANNEL, view) :]
 
     try:
-        exec(compile(source, "<program>", "exec"), names)
+        exec(compile(source, "<program>", "exec", dont_inherit=True), names)
     except BaseException:
         _trace()
         os._exit(1)
     for expression in expressions:
         try:
-            line = dumps([1, encode(eval(compile(expression, "<call>", "eval"), names), lambda _: None)])
+            line = dumps(
+                [1, encode(eval(compile(expression, "<call>", "eval", dont_inherit=True), names), lambda _: None)]
+            )
         except BaseException as error:
             line = dumps([0, describe(error)])
         try:
@@ -140,7 +142,7 @@ def serve(source: str, wanted: list[str]) -> NoReturn:
     session = served.Session(CHANNEL)
     names = _namespace(MODULE)
     try:
-        exec(compile(source, "<program>", "exec"), names)
+        exec(compile(source, "<program>", "exec", dont_inherit=True), names)
     except BaseException as error:
         _trace()
         frames.send(CHANNEL, {"failed": _describe(error)})

@@ -133,7 +133,7 @@ def run(task: dict[str, Any]) -> NoReturn:
     statements = [*tree.body, *_epilogue(tree, task["entry"])]
     for node in statements:
         try:
-            exec(compile(ast.Module([node], []), "<tests>", "exec"), names)
+            exec(compile(ast.Module([node], []), "<tests>", "exec", dont_inherit=True), names)
         except ImportError as error:
             unsupported(f"the tests need a module that is not in the sandbox: {error}")
         except BaseException as error:
