@@ -9,7 +9,15 @@ from datasets import Dataset, DatasetDict
 
 from tests.tiny import tiny_tokenizer
 from trl_grpo_plus.errors import UserError
-from trl_grpo_plus.prompts import PromptSpec, load_problems, load_prompts, loaders
+from trl_grpo_plus.prompts import (
+    PromptSpec,
+    lengths,
+    load_demonstrations,
+    load_preferences,
+    load_problems,
+    load_prompts,
+    loaders,
+)
 
 ROWS = [{"question": f"{i}+1?", "answer": str(i + 1), "level": i} for i in range(5)]
 
@@ -78,6 +86,30 @@ def test_size_shuffle_and_seed(jsonl):
     assert len({tuple(prompts(shuffle=True, seed=s)) for s in range(5)}) > 1
 
 
+def test_rows_of_too_many_tokens_are_left_out_and_counted(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(lengths, "_BATCH", 3)
+    rows = [{"prompt": "x" * n, "response": "y" * (9 - n), "chosen": "y" * n, "rejected": "z"} for n in range(1, 9)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def kept(load, limit, chat=False, size=None):
+        spec = PromptSpec(str(tmp_path / "d.jsonl"), max_tokens=limit, chat=chat, size=size)
+        texts = load(spec, tiny_tokenizer())["prompt"]
+        return [len(text if isinstance(text, str) else text[0]["content"]) for text in texts]
+
+    assert kept(load_prompts, 5) == [1, 2, 3, 4, 5]  # the tokenizer has a token for each character
+    assert "3 of 8 rows have more than 5 tokens and are left out" in caplog.text
+    around = len("<user>") + len("<assistant>") + 1  # of the chat template, with its end token
+    assert kept(load_prompts, around + 2, chat=True) == [1, 2]
+    assert kept(load_demonstrations, 9) == kept(load_demonstrations, None) == list(range(1, 9))
+    assert kept(load_demonstrations, around + 9 + 1, chat=True) == list(range(1, 9))  # two answers have two ends
+    assert kept(load_preferences, 8) == [1, 2, 3, 4]
+    assert kept(load_prompts, 5, size=7) == [1, 2, 3, 4, 5]
+    with pytest.raises(UserError, match="none of the 8 rows of .* has at most 8 tokens"):
+        kept(load_demonstrations, 8)
+    with pytest.raises(UserError, match="needs the model's tokenizer"):
+        load_prompts(PromptSpec(str(tmp_path / "d.jsonl"), max_tokens=5))
+
+
 def test_a_directory_holds_a_file_per_split(gsm8k_dir):
     rows = load_prompts(PromptSpec(str(gsm8k_dir), split="test", size=3))
     assert rows["answer"][0].endswith("#### 18") and rows["prompt"][0].startswith("Janet")
@@ -118,7 +150,8 @@ def test_errors(jsonl, make, message):
         ({"split": "train"}, "needs a `source`"),
         ({"source": "x", "template": "boxd"}, "mean `boxed`"),
         ({"source": "x", "chat": "maybe"}, "true, false or auto"),
-        ({"source": "x", "size": 0}, "positive whole number"),
+        ({"source": "x", "size": 0}, "prompts.size must be a positive whole number"),
+        ({"source": "x", "max_tokens": 0}, "prompts.max_tokens must be a positive whole number"),
         ({"source": "x", "columns": {"question": "q"}}, "maps `prompt`, `answer`, "),
         ([1], "must be a mapping"),
     ],

@@ -143,9 +143,9 @@ def of_recipe(name, source):
 def test_a_program_of_taco_is_asked_for_as_its_tests_call_it_and_paid(kind, monkeypatch):
     published, solution = TACO[kind], TACO[kind]["solutions"][0]
     monkeypatch.setitem(PUBLISHED, "likaixin/TACO-verified", (None, ("train",), [published]))
-    row = load_prompts(of_recipe("r1/2_reasoning_rl.yaml", "likaixin/TACO-verified"))[0]
+    row = load_prompts(of_recipe("r1/2_reasoning_rl.yaml", "likaixin/TACO-verified"), tiny_tokenizer())[0]
     called = json.loads(published["input_output"]).get("fn_name")
-    assert called in row["prompt"] if called else "standard input" in row["prompt"]
+    assert (called or "standard input") in row["prompt"][0]["content"]
     code = build_rewards(["code"])[0].function
     verdict = code.verdict(f"<think>So.</think>\n```python\n{solution}\n```", row)
     assert verdict.value == 1.0, verdict

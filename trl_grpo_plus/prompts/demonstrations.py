@@ -13,6 +13,7 @@ from typing import Any
 from datasets import Dataset
 
 from ..errors import UserError, did_you_mean
+from .lengths import without_long_rows
 from .loaders import join_rows, read_rows, wants_chat
 from .spec import PromptSpec
 
@@ -58,12 +59,13 @@ def load_demonstrations(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
             _needed(rows, spec, ours, usual) for ours, usual in (("prompt", _PROMPT), ("completion", _COMPLETION))
         )
         pairs = list(zip(rows[prompt], rows[completion], strict=True))
-    return Dataset.from_dict(
+    made = Dataset.from_dict(
         {
             "prompt": [spec.put(prompt, chat) for prompt, _ in pairs],
             "completion": [_answer(completion, chat) for _, completion in pairs],
         }
     )
+    return without_long_rows(made, spec, tokenizer, ("completion",))
 
 
 def load_preferences(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
@@ -96,13 +98,14 @@ def load_preferences(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
                 )
         prompts = [prompt for prompt, _ in halves[0]]
         chosen, rejected = ([answer for _, answer in side] for side in halves)
-    return Dataset.from_dict(
+    made = Dataset.from_dict(
         {
             "prompt": [spec.put(prompt, chat) for prompt in prompts],
             "chosen": [_answer(each, chat) for each in chosen],
             "rejected": [_answer(each, chat) for each in rejected],
         }
     )
+    return without_long_rows(made, spec, tokenizer, ("chosen", "rejected"))
 
 
 def _column(rows: Dataset, spec: PromptSpec, ours: str, usual: Sequence[str]) -> str | None:

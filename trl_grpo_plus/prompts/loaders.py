@@ -14,6 +14,7 @@ import yaml
 from datasets import Dataset, concatenate_datasets, load_dataset, load_from_disk
 
 from ..errors import UserError, did_you_mean
+from .lengths import without_long_rows
 from .spec import PromptSpec
 
 _FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -53,9 +54,10 @@ def load_prompts(spec: PromptSpec, tokenizer: Any = None) -> Dataset:
     chat = wants_chat(spec, tokenizer)
     prompts = [spec.put(problem, chat) for problem in rows["prompt"]]
     if rows.column_names == ["prompt"]:
-        return Dataset.from_dict({"prompt": prompts})
-    # Not `map`, which would force the messages into the type of the source's column.
-    return rows.remove_columns("prompt").add_column("prompt", prompts)
+        made = Dataset.from_dict({"prompt": prompts})
+    else:  # not `map`, which would force the messages into the type of the source's column
+        made = rows.remove_columns("prompt").add_column("prompt", prompts)
+    return without_long_rows(made, spec, tokenizer)
 
 
 def load_problems(spec: PromptSpec) -> list[Any]:

@@ -62,6 +62,8 @@ class PromptSpec:
             procedural task: 1,000).
         seed: Seed of procedural tasks, and of `shuffle`.
         shuffle: Shuffle the rows of a file before `size` is cut off.
+        max_tokens: Of the rows that are then there, leave out those with more tokens, of the prompt as the model reads
+            it, and of demonstrations and preferences with what follows it. They are counted in a warning.
         options: Options of a procedural task, passed on.
         reward: Which of the recipe's rewards score these rows: a name or several, which become the column `reward`;
             where tasks are mixed, each row is then scored by its own. `None` leaves the column as the source has it.
@@ -81,6 +83,7 @@ class PromptSpec:
     size: int | None = None
     seed: int = 0
     shuffle: bool = False
+    max_tokens: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     reward: str | Sequence[str] | None = None
     parts: tuple[PromptSpec, ...] = ()
@@ -90,8 +93,10 @@ class PromptSpec:
             raise UserError(f"prompts.source must name a file, a dataset or a task, found {self.source!r}")
         if self.chat not in (True, False, "auto"):
             raise UserError(f"prompts.chat must be true, false or auto, found {self.chat!r}")
-        if self.size is not None and (isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1):
-            raise UserError(f"prompts.size must be a positive whole number, found {self.size!r}")
+        for name in ("size", "max_tokens"):
+            number = getattr(self, name)
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+                raise UserError(f"prompts.{name} must be a positive whole number, found {number!r}")
         names = [self.reward] if isinstance(self.reward, str) else self.reward
         if names is not None:
             if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
