@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 import yaml
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoTokenizer, GenerationConfig
 
-from tests.tiny import tiny_tokenizer
+from tests.tiny import save_tiny_model, tiny_base_tokenizer, tiny_tokenizer
 from trl_grpo_plus.errors import UserError
 from trl_grpo_plus.resume import last_whole_checkpoint
 from trl_grpo_plus.supervised import check_end_of_answer
@@ -94,25 +94,11 @@ def test_a_key_of_another_algorithm_is_named(recipe, grpo_plus):
     assert code == 2 and "unknown key `num_generations` (a key of `algorithm: grpo`)" in text
 
 
-def base_tokenizer():
-    """As of a base model with the chat template of its family: answers end with a token that is not its own end."""
-    tokenizer = tiny_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
-    tokenizer.chat_template = tokenizer.chat_template.replace("{{ eos_token }}", "<|im_end|>\n")
-    return tokenizer
-
-
-def test_an_answer_must_end_where_generation_stops(recipe, grpo_plus, tmp_path, tiny_model):
+def test_an_answer_must_end_where_generation_stops(recipe, grpo_plus, tmp_path):
     check_end_of_answer(tiny_tokenizer())
-    tokenizer = base_tokenizer()
     with pytest.raises(UserError, match=r"an answer with '<\|im_end\|>', but the tokenizer's end is '<eos>'.*Set"):
-        check_end_of_answer(tokenizer)
-    base = tmp_path / "base"
-    shutil.copytree(tiny_model, base)
-    tokenizer.save_pretrained(base)
-    model = AutoModelForCausalLM.from_pretrained(base)
-    model.resize_token_embeddings(len(tokenizer))
-    model.save_pretrained(base)
+        check_end_of_answer(tiny_base_tokenizer())
+    base = save_tiny_model(tmp_path / "base", base=True)
     talks = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}] * 32
     options = {"model_name_or_path": str(base), "eval_prompts": None, "max_steps": 1, "save_strategy": "no"}
     code, text = grpo_plus("train", recipe("sft", talks, **options))

@@ -27,17 +27,24 @@ def tiny_tokenizer(chat: bool = True) -> PreTrainedTokenizerFast:
     return fast
 
 
-def save_tiny_model(directory: Path, chat: bool = True, seed: int = 0, **sizes: int) -> Path:
-    tokenizer = tiny_tokenizer(chat)
+def tiny_base_tokenizer() -> PreTrainedTokenizerFast:
+    """As of a published base model: its family's chat template ends an answer with a token that is not its own end."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
+    tokenizer.chat_template = CHAT_TEMPLATE.replace("{{ eos_token }}", "<|im_end|>\n")
+    return tokenizer
+
+
+def save_tiny_model(directory: Path, chat: bool = True, seed: int = 0, base: bool = False, **sizes: int) -> Path:
+    tokenizer = tiny_base_tokenizer() if base else tiny_tokenizer(chat)
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
-            **{"hidden_size": 32, "intermediate_size": 64, **sizes},
+            **{"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 512, **sizes},
             num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=2,
-            max_position_embeddings=512,
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
