@@ -88,6 +88,9 @@ def test_results_of_a_list_of_one_are_told_from_results_in_one():
     tests = json.dumps({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[0], [0, 1]]})
     assert code.verdict("def f(x):\n    return list(range(x))", {"prompt": "p", "answer": tests}).value == 1.0
     assert code.verdict("def f(x):\n    return 0 if x == 1 else [0, 1]", {"answer": tests}).value == 0.0
+    method = "class Solution:\n    def f(self, x):\n        return list(range(x))"  # where no starter code says how
+    assert code.verdict(method, {"answer": tests}).value == 1.0
+    assert code.verdict(method, {"answer": tests, "starter_code": "def f(x):\n"}).value == 0.0
     for odd in ({"fn_name": "f()", "inputs": [[0]], "outputs": [0]}, {"fn_name": "f", "inputs": [0], "outputs": [0]}):
         assert code.verdict("def f(x):\n    return 0", {"answer": json.dumps(odd)}).value is None
 

@@ -149,14 +149,15 @@ class Code:
         return self._verdict(judge_tests(self._runner, source, tests, self._limits, go_on), source)
 
     def _called(self, stated: str, task: Task, row: Row, go_on: bool) -> Verdict:
-        names = (task.entry or "",)
-        source = extract(stated, names, _signature(row, names))
+        found = ((holder, extract(stated, (holder,), _signature(row, (holder,)))) for holder in task.holders)
+        holder, source = next((pair for pair in found if pair[1] is not None), ("", None))
         if source is None:
-            return Verdict(0.0, None, f"no program that defines {task.entry}")
+            return Verdict(0.0, None, "no program that defines " + " or ".join(task.holders))
+        called = task.entry if holder == task.entry else f"{holder}().{task.entry}"
         if "from __future__" not in source:  # that must come first, and leaves annotations unread
             source = typing_imports(row.get("starter_code")) + source
-        expressions, results = zip(*task.calls, strict=True)
-        expected = tuple(FromJson(values, self._tolerance) for values in results)
+        expressions = tuple(f"{called}({given})" for given, _ in task.calls)
+        expected = tuple(FromJson(values, self._tolerance) for _, values in task.calls)
         calls = Calls(expressions, expected, (False,) * len(expected))
         return self._verdict(judge_tests(self._runner, source, calls, self._limits, go_on), source)
 

@@ -17,6 +17,8 @@ from typing import Any
 from .registry import Row
 from .sandbox import Unusable
 
+_CLASS = "Solution"  # of which LeetCode's functions, and others', are methods
+
 
 @dataclass(frozen=True)
 class Task:
@@ -25,14 +27,18 @@ class Task:
     Args:
         tests: Source of the tests; empty for a script.
         cases: Pairs of stdin and stdout; empty for tests.
-        entry: The function under test, or the class that holds it, where the row names it.
-        calls: Pairs of a call's source and the results of which any is right, where both were kept as JSON.
+        entry: The function under test, where the row names it.
+        calls: Pairs of the source of a call's arguments and the results of which any is right, where both were kept as
+            JSON.
+        holders: With `calls`: what the program may define, in order, the function itself or the class of which it is
+            a method.
     """
 
     tests: str = ""
     cases: tuple[tuple[str, str], ...] = ()
     entry: str | None = None
     calls: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    holders: tuple[str, ...] = ()
 
 
 def task_of(answer: Any, row: Row) -> Task:
@@ -99,16 +105,17 @@ def _from_columns(inputs: Any, outputs: Any, function: Any, row: Row) -> Task:
         return Task(cases=_cases(list(zip(inputs, outputs, strict=True))))
     if not str(function).isidentifier():
         raise Unusable(f"fn_name {function!r:.80} is no name of a function")
-    in_class = re.search(r"^class\s+Solution\b", str(row.get("starter_code") or ""), re.MULTILINE)
-    called = f"Solution().{function}" if in_class else str(function)
+    function, starter_code = str(function), str(row.get("starter_code") or "")
+    in_class = re.search(rf"^class\s+{_CLASS}\b", starter_code, re.MULTILINE)
+    holders = (_CLASS,) if in_class else (function,) if starter_code.strip() else (function, _CLASS)
     wrapped = all(isinstance(result, list) and len(result) == 1 for result in outputs)
     calls = []
     for arguments, result in zip(inputs, outputs, strict=True):
         if not isinstance(arguments, list):
             raise Unusable(f"arguments that are no list: {arguments!r:.80}")
-        expression = f"{called}({', '.join(repr(_whole_keys(argument)) for argument in arguments)})"
-        calls.append((expression, tuple(map(_whole_keys, (result[0], result) if wrapped else (result,)))))
-    return Task(calls=tuple(calls), entry="Solution" if in_class else str(function))
+        given = ", ".join(repr(_whole_keys(argument)) for argument in arguments)
+        calls.append((given, tuple(map(_whole_keys, (result[0], result) if wrapped else (result,)))))
+    return Task(calls=tuple(calls), entry=function, holders=holders)
 
 
 def _whole_keys(value: Any) -> Any:
