@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .class_names import names_used_as_classes
 from .inside.tester import holds_assert
 
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__"}
@@ -88,8 +89,8 @@ class OtherTests:
 
     def task(self, go_on: bool) -> bytes:
         """Returns what the tester is told."""
-        task = {"source": self.source, "entry": self.entry, "helpers": self.helpers, "classes": self.classes}
-        return json.dumps({**task, "go_on": go_on}).encode("utf-8", "surrogatepass")
+        task = {"source": self.source, "entry": self.entry, "helpers": self.helpers, "names": self.names}
+        return json.dumps({**task, "classes": self.classes, "go_on": go_on}).encode("utf-8", "surrogatepass")
 
 
 def plan(source: str, entry: str | None = None) -> Calls | OtherTests:
@@ -119,7 +120,8 @@ def plan(source: str, entry: str | None = None) -> Calls | OtherTests:
         helpers.pop(entry, None)
     if not names:
         raise Unusable("the tests call nothing of the program")
-    return OtherTests(source, entry if left_open else None, names, helpers, _classes(tree, names))
+    classes = names_used_as_classes(tree, names, entry if left_open else None)
+    return OtherTests(source, entry if left_open else None, names, helpers, classes)
 
 
 def leaves_check_open(tree: ast.Module) -> bool:
@@ -263,13 +265,15 @@ def _names_under_test(tree: ast.Module) -> tuple[tuple[str, ...], dict[str, tupl
     """Returns (names that the tests take from the program, helpers that they use without importing).
 
     A name that is neither a builtin nor well known is the program's. A well-known one (`gcd`) is where a check names
-    nothing else of the program and calls it innermost; a builtin one (`sum`) where no check names anything else.
+    nothing else of the program, nor what came from it, and calls it innermost; a builtin one (`sum`) where no check
+    names anything else.
     """
     bound, known = _bound(tree), _well_known()
     free = _free(tree, bound)
     own = [name for name in free if name not in _BUILTINS and name not in known]
+    answers = _bound_to_answers(tree, own)
     for check in (node for node in ast.walk(tree) if isinstance(node, ast.Assert)):
-        if not any(name in own for name in _free(check, bound)):
+        if not any(name in own or name in answers for name in _free(check, set())):
             own += _innermost(check, [name for name in free if name in known and known[name][1] is not None])
     if not own and not any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in tree.body):
         for check in (node for node in ast.walk(tree) if isinstance(node, ast.Assert)):
@@ -278,16 +282,27 @@ def _names_under_test(tree: ast.Module) -> tuple[tuple[str, ...], dict[str, tupl
     return names, {name: known[name] for name in free if name in known and name not in names}
 
 
-def _classes(tree: ast.AST, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names that the tests use as classes: by their spelling, or in `isinstance` and `except`."""
-    used = {name for name in names if name.lstrip("_")[:1].isupper()}
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ("isinstance", "issubclass")
-        ):
-            used |= (
-                {inner.id for inner in ast.walk(node.args[-1]) if isinstance(inner, ast.Name)} if node.args else set()
-            )
-    return tuple(sorted(used & set(names)))
+def _bound_to_answers(tree: ast.AST, own: Sequence[str]) -> set[str]:
+    """Returns the names that the tests bind to what comes from names of the program: `r` in `r = f(1)`."""
+    answers: set[str] = set()
+    while True:
+        found = {
+            target.id
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.stmt, ast.NamedExpr, ast.comprehension)) and not isinstance(node, ast.ClassDef)
+            for target in _bindings(node)
+            if target.id not in answers and any(name in own or name in answers for name in _free(node, set()))
+        }
+        if not found:
+            return answers
+        answers |= found
+
+
+def _bindings(node: ast.AST) -> list[ast.Name]:
+    """Returns the names that a statement or a part of an expression binds to values; `def helper` as well."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return [ast.Name(node.name, ast.Store())]
+    kinds = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.AsyncFor, ast.With, ast.AsyncWith)
+    if not isinstance(node, (*kinds, ast.NamedExpr, ast.comprehension)):
+        return []
+    return [inner for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)]

@@ -7,7 +7,8 @@ from an enemy: only the forms below are accepted, to a bounded depth, and only e
     None bool str, int below 2**53   themselves       list tuple set frozenset deque    l t S F q
     int float complex                i f c (hex)      dict, namedtuple                  d, n
     bytes bytearray                  b B (hex)        Decimal Fraction date datetime    D Q a A
-    str with lone surrogates         s (hex)          range, iterator, numpy array      r, I, N
+    str with lone surrogates         s (hex)          range, slice, timedelta           r, h, e
+    a builtin type, as `int`         y                iterator (of a test), numpy array I, N
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _EXAMPLES: tuple[Any, ...] = ({}.keys(), {}.values(), {}.items(), iter([]), iter
 _ITERATORS: tuple[Any, ...] = (map, filter, zip, enumerate, reversed, *map(type, _EXAMPLES))
 _CONTAINERS: dict[type, str] = {list: "l", tuple: "t", set: "S", frozenset: "F"}
 _BASES = (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, collections.deque)
+_TYPES: dict[str, type] = {kind.__name__: kind for kind in _BASES[:-1]}
 
 
 class Unsendable(TypeError):
@@ -92,6 +94,12 @@ def encode(value: Any, handle: Callable[[Any], Any], depth: int = 0) -> Any:
         return {"q": [[encode(v, handle, below) for v in value], value.maxlen]}
     if kind is datetime.date or kind is datetime.datetime:
         return {"a" if kind is datetime.date else "A": value.isoformat()}
+    if kind is datetime.timedelta:
+        return {"e": [value.days, value.seconds, value.microseconds]}
+    if kind is slice:
+        return {"h": [encode(v, handle, below) for v in (value.start, value.stop, value.step)]}
+    if kind is type and value in _TYPES.values():
+        return {"y": value.__name__}
     if getattr(kind, "__module__", "") == "numpy" and "numpy" in sys.modules:
         return _encode_numpy(value, handle, depth)
     for base in _BASES:
@@ -103,6 +111,8 @@ def encode(value: Any, handle: Callable[[Any], Any], depth: int = 0) -> Any:
 def encode_argument(value: Any, handle: Callable[[Any], Any]) -> Any:
     """Returns the JSON form of an argument of a test: as `encode`, and iterators are sent as what they yield.
 
+    It may be nested twice as deeply: what a program has answered can be sent back to it within values of the tests.
+
     Raises:
         Unsendable: An iterator does not end soon, or as `encode`.
     """
@@ -110,8 +120,8 @@ def encode_argument(value: Any, handle: Callable[[Any], Any]) -> Any:
         items = list(itertools.islice(value, MAX_ITERATOR + 1))
         if len(items) > MAX_ITERATOR:
             raise Unsendable("an iterator that does not end")
-        return {"I": [encode(v, handle, 1) for v in items]}
-    return encode(value, handle)
+        return {"I": [encode(v, handle, 1 - MAX_DEPTH) for v in items]}
+    return encode(value, handle, -MAX_DEPTH)
 
 
 def _encode_subclass(value: Any, base: type, handle: Callable[[Any], Any], depth: int) -> Any:
@@ -184,6 +194,8 @@ LEAVES: dict[str, Callable[[Any], Any]] = {
     "r": lambda v: range(*(_whole(x) for x in v)),
     "a": datetime.date.fromisoformat,
     "A": datetime.datetime.fromisoformat,
+    "e": lambda v: datetime.timedelta(*(int(x) for x in v)),
+    "y": _TYPES.__getitem__,
 }
 
 
@@ -213,10 +225,11 @@ def decode(form: Any, handle: Callable[[Any], Any], depth: int = 0) -> Any:
 
     if tag == "o":
         return handle(body)
-    if tag in ("l", "t", "S", "F", "I"):
-        made: Any = {"l": list, "t": tuple, "S": set, "F": frozenset, "I": list}[tag]
-        values = made(inner(v) for v in body)
-        return iter(values) if tag == "I" else values
+    if tag in ("l", "t", "S", "F"):
+        made: Any = {"l": list, "t": tuple, "S": set, "F": frozenset}[tag]
+        return made(inner(v) for v in body)
+    if tag == "h":
+        return slice(*(inner(v) for v in body))
     if tag == "d":
         return {inner(k): inner(v) for k, v in body}
     if tag == "q":
@@ -227,6 +240,17 @@ def decode(form: Any, handle: Callable[[Any], Any], depth: int = 0) -> Any:
     if tag == "N":
         return _decode_numpy(body, inner)
     raise ValueError("not a value")
+
+
+def decode_argument(form: Any, handle: Callable[[Any], Any]) -> Any:
+    """Returns the value of what `encode_argument` made.
+
+    Raises:
+        ValueError: As `decode`.
+    """
+    if type(form) is dict and "I" in form:
+        return iter([decode(v, handle, 1 - MAX_DEPTH) for v in form["I"]])
+    return decode(form, handle, -MAX_DEPTH)
 
 
 def _decode_numpy(body: Any, inner: Callable[[Any], Any]) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 from collections.abc import Sequence
 
 from . import kernel
@@ -18,7 +19,8 @@ from .syscalls import PIVOT_ROOT
 NOBODY = 65534
 SCRATCH = "/scratch"
 _BASE = "/proc"  # mounted over in the new file tree; it exists everywhere, and nothing that a program reads lies in it
-_SCRATCH_OPTIONS = "size=64m,nr_inodes=1024,mode=700"
+_SCRATCH_MODE = 0o700
+_SCRATCH_OPTIONS = f"size=64m,nr_inodes=1024,mode={_SCRATCH_MODE:o}"
 _LOCKED = (
     (os.ST_NOEXEC, kernel.MS_NOEXEC),
     (os.ST_NODEV, kernel.MS_NODEV),
@@ -97,8 +99,8 @@ def _bind(path: str) -> None:
 
 
 def empty_scratch() -> bool:
-    """Leaves nothing of a program behind: a new file system where the old one has anything in it; whether it had."""
-    if not os.listdir(SCRATCH):
+    """Leaves nothing of a program behind: a new file system where it has touched the old one; whether it had."""
+    if not os.listdir(SCRATCH) and stat.S_IMODE(os.stat(SCRATCH).st_mode) == _SCRATCH_MODE:
         return False
     kernel.unmount(SCRATCH)
     kernel.mount("tmpfs", SCRATCH, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, _SCRATCH_OPTIONS)

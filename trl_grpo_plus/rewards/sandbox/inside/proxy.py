@@ -18,6 +18,7 @@ import builtins
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+_SPECIAL = ("__name__", "__doc__", "__qualname__", "__dict__", "__annotations__")
 _get, _set = object.__getattribute__, object.__setattr__
 
 
@@ -60,7 +61,7 @@ class Proxy:
         return _get(self, "_session").call(self, arguments, named, False)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name not in ("__name__", "__doc__", "__qualname__"):
+        if name.startswith("__") and name not in _SPECIAL:  # others would change how Python treats the proxy
             raise AttributeError(name)
         return _member(self, _get(self, "_session").ask("getattr", self, name))
 

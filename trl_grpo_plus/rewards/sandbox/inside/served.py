@@ -95,7 +95,7 @@ class Session:
         while True:
             request = frames.receive(self._channel)
             if nested and "result" in request:
-                return codec.decode(request["result"], self._resolve)
+                return codec.decode_argument(request["result"], self._resolve)
             if nested and "raised" in request:
                 raise _rebuilt(request["raised"])
             answer: dict[str, Any]
@@ -111,12 +111,13 @@ class Session:
                 frames.send(self._channel, self._raised(error))
 
     def _perform(self, request: Any) -> dict[str, Any]:
-        arguments = [codec.decode(a, self._resolve) for a in request["arguments"]]
-        named = {k: codec.decode(v, self._resolve) for k, v in request["keywords"].items()}
+        arguments = [codec.decode_argument(a, self._resolve) for a in request["arguments"]]
+        named = {k: codec.decode_argument(v, self._resolve) for k, v in request["keywords"].items()}
         value = OPERATIONS[request["operation"]](*arguments, **named)
         answer = {"value": codec.encode(value, self._handle)}
         if request["mutates"]:
             answer["arguments"] = [codec.encode(a, self._handle) for a in arguments]
+            answer["keywords"] = {k: codec.encode(v, self._handle) for k, v in named.items()}
         return answer
 
     def _raised(self, error: BaseException) -> dict[str, Any]:
@@ -124,7 +125,18 @@ class Session:
             message = str(error)[:500].encode("utf-8", "replace").decode()
         except BaseException:
             message = ""
-        return {"raised": [[c.__name__ for c in type(error).__mro__], message]}
+        raised: dict[str, Any] = {"raised": [[c.__name__ for c in type(error).__mro__], message]}
+        try:
+            raised["arguments"] = [codec.encode(a, _no_objects) for a in error.args]
+            own = vars(error).items()
+            raised["attributes"] = [[k, codec.encode(v, _no_objects)] for k, v in own if isinstance(k, str)]
+        except BaseException:  # the message will do
+            pass
+        return raised
+
+
+def _no_objects(value: Any) -> Any:
+    raise codec.Unsendable("no plain data")
 
 
 def _rebuilt(raised: Any) -> Exception:

@@ -7,12 +7,14 @@ the tests, where an `except` of theirs could take it for what they wait for.
 from __future__ import annotations
 
 import builtins
+import contextlib
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from . import codec, frames
 from .proxy import AsyncProxy, Proxy, is_named_class, made_by_tests, named_class, number_of
 
+_OF_PROGRAM = "_of_program"  # an attribute that a program cannot set: it starts with an underscore
 _ENDINGS = ("StopIteration", "StopAsyncIteration", "GeneratorExit")  # raised by a call, they would end a test's loop
 
 
@@ -21,6 +23,7 @@ class Session:
 
     Args:
         channel: Descriptor of the socket to the program.
+        names: Names that the tests take from the program; it cannot give them others.
         classes: Names that the tests use as classes.
         give_up: Called with a reason where the program is gone or talks nonsense; does not return.
         unsupported: Called with a reason where the tests need what is not supported; does not return.
@@ -29,6 +32,7 @@ class Session:
     def __init__(
         self,
         channel: int,
+        names: frozenset[str],
         classes: frozenset[str],
         give_up: Callable[[str], NoReturn],
         unsupported: Callable[[str], NoReturn],
@@ -36,10 +40,12 @@ class Session:
         self.answers = 0
         self.exceptions: dict[str, type[Exception]] = {}
         self._channel = channel
+        self._names = names
         self._classes = classes
         self._give_up = give_up
         self._unsupported = unsupported
         self._callbacks: list[Callable[..., Any]] = []
+        self._heard = False
         self._made: dict[int, Proxy] = {}
 
     def hello(self) -> dict[str, Any]:
@@ -49,6 +55,8 @@ class Session:
             self._give_up(f"the program raised {message.get('failed')}")
         try:
             for name, bases in message["bases"].items():
+                if name not in self._names:
+                    continue
                 for base in bases[1:]:
                     kind = getattr(builtins, str(base), None)
                     if isinstance(kind, type) and issubclass(kind, Exception):
@@ -56,6 +64,8 @@ class Session:
                         break
             found = {}
             for name, form in message["names"].items():
+                if name not in self._names:
+                    continue
                 value = codec.decode(form, self._handle)
                 if isinstance(value, Proxy):
                     if name in self._classes:
@@ -82,25 +92,31 @@ class Session:
         try:
             frames.send(self._channel, request)
         except ValueError as error:
+            if self._heard:  # it holds what the program has answered
+                self._give_up(f"the program's answers make a request of the tests too long: {error}")
             self._unsupported(str(error))
         except frames.HungUp:
             self._give_up("the program's process has ended")
         while True:
             answer = self._receive()
+            self._heard = True
             if "callback" not in answer:
                 break
             self._call_back(answer)
-        return self._outcome(operation, arguments, answer)
+        return self._outcome(operation, arguments if mutates else (), (named or {}) if mutates else {}, answer)
 
-    def _outcome(self, operation: str, arguments: tuple[Any, ...], answer: Any) -> Any:
+    def _outcome(self, operation: str, changed: tuple[Any, ...], named: dict[str, Any], answer: Any) -> Any:
+        """Returns an answer's value, after copying back what the program made of arguments that it may change."""
         raised: Exception | None = None
         try:
             if "raised" in answer:
-                raised = self._exception(operation, *answer["raised"])
+                raised = self._exception(operation, answer)
             else:
                 value = codec.decode(answer["value"], self._handle)
-                for mine, theirs in zip(arguments, answer.get("arguments", ()), strict=False):
+                for mine, theirs in zip(changed, answer.get("arguments", ()), strict=False):
                     _copy_into(mine, codec.decode(theirs, self._handle))
+                for key in named.keys() & answer.get("keywords", {}).keys():
+                    _copy_into(named[key], codec.decode(answer["keywords"][key], self._handle))
         except MemoryError:
             self._give_up("an answer that needs too much memory")
         except Exception as error:
@@ -154,18 +170,34 @@ class Session:
             raise ValueError("not a handle")
         return AsyncProxy(self, number, kind) if kind == "async" else Proxy(self, number, kind)
 
-    def _exception(self, operation: str, names: Any, message: Any) -> Exception:
+    def _exception(self, operation: str, answer: Any) -> Exception:
+        names, message = answer["raised"]
         names = [str(name) for name in names[:50]]
-        if operation not in ("next", "iter") and any(name in _ENDINGS for name in names):
+        if operation != "next" and any(name in _ENDINGS for name in names):
             return RuntimeError(f"the program raised {names[0]}")
+        arguments = [codec.decode(form, _no_objects) for form in answer.get("arguments", ())]
+        made = self._made_of(names, arguments, str(message))
+        for name, form in answer.get("attributes", ()):
+            if str(name).isidentifier() and not str(name).startswith("_"):
+                setattr(made, str(name), codec.decode(form, _no_objects))
+        made.__dict__[_OF_PROGRAM] = True
+        return made
+
+    def _made_of(self, names: list[str], arguments: list[Any], message: str) -> Exception:
+        """Returns an exception of the first class among `names` that is known here."""
         for name in names:
             kind = self.exceptions.get(name) or getattr(builtins, name, None)
             if isinstance(kind, type) and issubclass(kind, Exception):
-                try:
-                    return kind(str(message))
-                except TypeError:  # UnicodeDecodeError takes five arguments
-                    continue
-        return Exception(str(message))
+                for form in (arguments, [message]):
+                    try:
+                        made = kind(*form)
+                        if not message or str(made) == message:
+                            return made
+                    except Exception:  # UnicodeDecodeError takes five arguments
+                        continue
+                with contextlib.suppress(TypeError):
+                    return kind(message)
+        return Exception(message)
 
     def call(self, proxy: Proxy, arguments: tuple[Any, ...], named: dict[str, Any], mutates: bool) -> Any:
         """Calls an object of the program; what a class that the tests name makes is theirs."""
@@ -174,6 +206,15 @@ class Session:
             value = self._made.setdefault(number_of(value), value)  # so that `is` works
             made_by_tests(value)
         return value
+
+
+def is_of_program(error: BaseException) -> bool:
+    """Returns whether the program has raised an exception, and not the tests or what they import."""
+    return _OF_PROGRAM in error.__dict__
+
+
+def _no_objects(body: Any) -> Any:
+    raise ValueError("an object in an exception")
 
 
 def _copy_into(mine: Any, theirs: Any) -> None:

@@ -18,7 +18,7 @@ import types
 from typing import Any, NoReturn
 
 from . import proxy
-from .session import Session
+from .session import Session, is_of_program
 
 CHANNEL, REPORT = 3, 4
 _UNIT, _IN_PLACE = "__unit__", "__in_place__"
@@ -104,7 +104,8 @@ def run(task: dict[str, Any]) -> NoReturn:
 
     Args:
         task: `source` of the tests; `entry`, what `check` is called with, or null; `helpers`, {name: [module,
-            attribute or null]} that the tests use without importing; `classes`, names used as classes; `go_on`.
+            attribute or null]} that the tests use without importing; `names`, taken from the program; `classes`, those
+            used as classes; `go_on`.
     """
     answers_so_far = [lambda: 0]
 
@@ -120,7 +121,7 @@ def run(task: dict[str, Any]) -> NoReturn:
 
     tree = ast.parse(task["source"])
     units = Units(_InPlace().visit(tree), task["go_on"])
-    session = Session(CHANNEL, frozenset(task["classes"]), give_up, unsupported)
+    session = Session(CHANNEL, frozenset(task["names"]), frozenset(task["classes"]), give_up, unsupported)
     answers_so_far[0] = lambda: session.answers
     names = _namespace(task["helpers"])
     names.update(session.hello())
@@ -134,9 +135,9 @@ def run(task: dict[str, Any]) -> NoReturn:
     for node in statements:
         try:
             exec(compile(ast.Module([node], []), "<tests>", "exec", dont_inherit=True), names)
-        except ImportError as error:
-            unsupported(f"the tests need a module that is not in the sandbox: {error}")
         except BaseException as error:
+            if isinstance(error, ImportError) and not is_of_program(error):
+                unsupported(f"the tests need a module that is not in the sandbox: {error}")
             broken = broken or f"line {getattr(node, 'lineno', 0)}: {_describe(error)}"
             if not task["go_on"]:
                 break
