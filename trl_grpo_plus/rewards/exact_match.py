@@ -12,6 +12,7 @@ from .verdict import Verdict
     description="1.0 where the answer equals the gold answer as text, inside exactly one <answer> tag by default",
     columns=("answer",),
     accuracy=True,
+    version=2,
     runs="inline",
 )
 def exact_match(

@@ -19,6 +19,7 @@ from .text import stated_part
 from .verdict import Verdict
 
 _MAX_CHARS = 20_000  # looked at, from the end
+_MAX_ASIDE = 200
 _MAX_DIGITS = 100  # longer numbers are no answers, and arithmetic on them is slow
 _INTEGER = r"(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)|\d{1,2}(?:,\d{2})+,\d{3}(?!\d|,\d)|\d++)"
 # A number: sign (a minus that follows a digit is a subtraction), currency, thousands, decimals, a plain fraction, a
@@ -26,15 +27,27 @@ _INTEGER = r"(?:\d{1,3}(?:,\d{3})+(?!\d|,\d)|\d{1,2}(?:,\d{2})+,\d{3}(?!\d|,\d)|
 _NUMBER = re.compile(
     r"(?<![\w.])(?P<sign>[-+]?)\s?[$€£¥]?\s?(?P<inner>-?)"
     rf"(?P<value>{_INTEGER}(?:\.\d+)?|\.\d+)(?P<power>[eE][-+]?\d+)?(?:(?P<mixed>\s+\d+)?\s*/\s*(?P<over>\d+))?"
-    r"(?:\s*(?P<scale>thousand|million|billion|trillion)s?\b)?(?!\d|(?:st|nd|rd|th)\b)",
+    r"(?:\s*(?P<scale>hundred|thousand|million|billion|trillion)s?\b|\s*(?P<cjk>[万亿]))?"
+    r"(?!\d|\.\d|h\d|(?:st|nd|rd|th)\b)",
 )
-_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_FRACTION = re.compile(r"(?P<whole>\d)?\s*\\[dtc]?frac\s*\{\s*(?P<over>-?\d+)\s*\}\s*\{\s*(?P<under>\d+)\s*\}")
+_SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES |= {"万": 10**4, "亿": 10**8}
+_ARGUMENT = r"\s*(?:\{{\s*(?P<{0}>-?\d+)\s*\}}|(?P<{0}_>\d))"  # `\frac12` is 1 over 2
+_FRACTION = re.compile(r"(?P<whole>\d)?\s*\\[dtc]?frac" + _ARGUMENT.format("over") + _ARGUMENT.format("under"))
+_POWER_OF_TEN = re.compile(
+    r"(?<![\w.])(?:(\d+(?:\.\d+)?)\s*(?:\\times|\\cdot|[*×·xX])\s*)?10\s*(?:\^|\*\*)\s*(?:\{\s*(-?\d{1,3})\s*\}|(-?\d{1,3}))"
+)
+_VULGAR = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
+_CJK = re.compile(r"(?<=[\u3000-\u9fff])(?=[-+$€£¥]?\d)")  # no space parts words from numbers there
+_INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 _MARKUP = re.compile(r"<<[^<>]*>>|\\(?:text|mathrm|textbf|mathbf|mbox)\b|[{}*_`~]|\\boxed|\\[()\[\]]|\\(?=[$%#&])")
 _GROUPING = re.compile(r"(?<=\d)(?:\\[,!;: ]|\{,\}|,\\!\s?|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))")
 _DASHES = str.maketrans("\u2212\u2013\u2010\u2011\ufe63", "-----")
 _NOT_BUT = re.compile(r"^\s*not\b.{1,40}?\bbut\b", re.IGNORECASE)
 _SPACED = re.compile(r"(?<![\d.,/])(\d{1,3})((?: \d{3})+)(?![\d.,/])")  # 72 000
+_COUNTED = re.compile(r"\d[^\W\d]{0,3}(?:\s+[^\W\d]+){0,3}[.,]?\s*\Z")  # a number and its noun, at a text's end
+_BOUND = re.compile(r"[<>≤≥]\s*[$€£¥]?[-+]?\d[\d.,]*(?!>)|\d[^\W\d]?\s+or\s+(?:more|less|fewer|over|above|below)\b")
+_NOT = re.compile(r"(?:\bnot|n't)\s+(?:[$€£¥-])?\Z")
 _PARENTHESES = re.compile(r"\([^()]*\)")
 # Between two numbers: what makes one of them an alternative to the other, the end of a range, or one of a list.
 _ALTERNATIVE = re.compile(
@@ -58,10 +71,14 @@ def _plain(text: str) -> str:
     """Returns the text with one form for what has many: digits, dashes, separators of thousands, fractions, markup."""
     text = _GROUPING.sub(",", text.replace("{,}", ","))
     text = text.replace(r"\!", "").replace(r"\,", "")
-    text = _FRACTION.sub(
-        lambda m: f"{m['whole']} {m['over']}/{m['under']}" if m["whole"] else f"{m['over']}/{m['under']}", text
-    )
-    return _MARKUP.sub("", unicodedata.normalize("NFKC", text).translate(_DASHES).replace("\u2044", "/"))
+    text = _FRACTION.sub(_fraction, _POWER_OF_TEN.sub(lambda m: f"{m[1] or 1}e{m[2] or m[3]}", text))
+    text = unicodedata.normalize("NFKC", _VULGAR.sub(" ", _INVISIBLE.sub("", text)))
+    return _CJK.sub(" ", _MARKUP.sub("", text.translate(_DASHES).replace("\u2044", "/")))
+
+
+def _fraction(match: re.Match[str]) -> str:
+    over, under = match["over"] or match["over_"], match["under"] or match["under_"]
+    return f"{match['whole']} {over}/{under}" if match["whole"] else f"{over}/{under}"
 
 
 def numbers(text: str) -> list[Number]:
@@ -78,7 +95,7 @@ def numbers(text: str) -> list[Number]:
             if int(over) == 0:
                 continue
             value = value + Fraction(int(match["mixed"]), int(over)) if match["mixed"] else value / int(over)
-        value *= _SCALES.get(match["scale"] or "", 1)
+        value *= _SCALES.get(match["scale"] or match["cjk"] or "", 1)
         negative = match["sign"] == "-" or bool(match["inner"])
         found.append(Number(match.group().strip(), -value if negative else value, match.start(), match.end()))
     return found
@@ -89,6 +106,8 @@ def _one(text: str) -> tuple[Number | None, str]:
     text = _SPACED.sub(lambda m: m[1] + m[2].replace(" ", ""), text.rsplit("=", 1)[-1])
     outside = _PARENTHESES.sub(" ", text)
     found = numbers(outside) or numbers(text)
+    if _BOUND.search(text):
+        return None, "a bound"
     if len({number.value for number in found}) == 1:
         return found[0], ""
     return None, f"{len(found) or 'no'} numbers"
@@ -108,12 +127,26 @@ def _spoken(text: str) -> tuple[Number | None, str]:
     return first, ""
 
 
+def _aside(text: str) -> int | None:
+    """Returns where a note in parentheses begins that follows the last number, as in `$72 (48 + 24)`."""
+    text = text.rstrip(" .!\n")
+    start = text.rfind("(")
+    if not text.endswith(")") or start < len(text) - _MAX_ASIDE or ")" in text[start:-1]:
+        return None
+    return start if _COUNTED.search(text[max(start - _MAX_ASIDE, 0) : start]) else None
+
+
 def _last(text: str) -> tuple[Number | None, str]:
     """Returns the last number of a text that marks no answer."""
     found = numbers(text)
     if not found:
         return None, "no number"
     last = found[-1]
+    aside = _aside(text)
+    if aside is not None and (stated := [number for number in found if number.start < aside]):
+        found, last = stated, stated[-1]
+    if _NOT.search(text, max(last.start - 20, 0), last.start):
+        return None, "no answer is given"
     if _REFUSAL.search(text, max(text.rfind("\n"), text.rfind(". "), 0)):
         return None, "no answer is given"
     if len(found) > 1 and found[-2].value != last.value:
@@ -151,7 +184,7 @@ def same_number(a: str, b: str) -> bool:
     columns=("answer",),
     optional=("prompt",),
     accuracy=True,
-    version=2,
+    version=3,
     runs="inline",
     same=same_number,
 )

@@ -18,7 +18,7 @@ from .text import last_answer_tag, without_reasoning
 from .verdict import Verdict
 
 _FENCE = re.compile(
-    r"^[ \t]*+(`{3,8}|~{3,8})[ \t]*+([\w+-]{0,20})[^\n]*+\n(.*?)(?:^[ \t]*+\1[ \t]*+$|\Z)", re.MULTILINE | re.DOTALL
+    r"^[ \t]*+(`{3,8}|~{3,8})[ \t]*+([\w+-]{0,20})[^\n]*+\n(.*?)(?:(?<![`~])\1[ \t]*+$|\Z)", re.MULTILINE | re.DOTALL
 )
 _BRACKET = re.compile(r"[{\[]")
 _CUT_OFF = re.compile(r"[{\[]\s*[\"'{\[\d]")  # an opening bracket as JSON has it
@@ -161,6 +161,7 @@ def _load(schema: Any, where: str) -> Any:
 @register(
     "json_schema",
     description="1.0 where the JSON in the completion is valid under a JSON Schema (`{const: ...}` asks for a value)",
+    version=2,
     imports=("jsonschema",),
 )
 class JsonSchema:

@@ -24,9 +24,10 @@ _MAX_BETWEEN = 100  # characters between boxes of one answer
 _HASHES = re.compile(r"^[ \t>*]*####[ \t]*(?!#)(.*)$|####[ \t]*(?!#)([-+$€£\\*\d(].*)$", re.MULTILINE)
 _HEADING = re.compile(r"[*_\s]*[A-Za-z]{3,}")  # `#### Step 2` is a heading of Markdown
 _SAID = re.compile(
-    r"(?:\banswers?\**\s*(?:is|are|:|=|would be|should be|must be|comes? (?:out )?to)\s*:?"
-    r"|\bfinal (?:answer|result)\**\s*(?:is|:|=)?\s*:?|(?:答案|结果)\s*(?:是|为|：|:|应为|应该是|等于)\s*[：:]?)",
-    re.IGNORECASE,
+    r"(?:\banswers?\**\s*(?:is|are|:|=|\s[-\u2013\u2014](?=\s)|would be|should be|must be|comes? (?:out )?to)\s*:?"
+    r"|\bfinal (?:answer|result)\**\s*(?:is|:|=)?\s*:?|\bans\b\.?\s*[:=]|^[ \t]*[#*_]+[ \t]*answers?[ \t*_]*$"
+    r"|(?:答案|结果)\s*(?:是|为|：|:|应为|应该是|等于)\s*[：:]?)",
+    re.IGNORECASE | re.MULTILINE,
 )
 _SAID_START = re.compile(
     r"[\s*_]*(?:\\boxed|[$\\(\[{|−–+\-.\d√π∞±≈~½⅓¼¾０-９£€¥<>≤≥]|[A-Za-z]\w{0,2}\b(?!\s+[a-z]{2,}))"
@@ -152,17 +153,21 @@ def final_mark(text: str, said: bool = True) -> Mark | None:
         Of `<answer>\boxed{x}</answer>` and `#### \boxed{x}` the box.
     """
     text = text.replace(_BACKSPACE_BOX, "\\boxed")
-    marks = [mark for mark in (_last_tag(text), last_box(text), _last_hashes(text)) if mark is not None]
-    if said and (spoken := _last_said(text)) is not None:
+    box = last_box(text)
+    marks = [mark for mark in (_last_tag(text), box, _last_hashes(text)) if mark is not None]
+    spoken = _last_said(text) if said else None
+    if spoken is not None and not (box is not None and box.start <= spoken.start < box.end):  # \boxed{Answer: 72}
         marks.append(spoken)
     if not marks:
         return None
     last = max(marks, key=lambda mark: mark.start)
     tag = next((mark for mark in marks if mark.kind == "<answer>" and mark.start <= last.start < mark.end), None)
+    if tag is not None and tag.cut_off and last.kind == r"\boxed" and not last.cut_off:
+        return last  # the box is whole, and only the end of the tag is missing
     if tag is not None and tag is not last:  # what the tag holds is read by itself
         inner = final_mark(tag.content, said) if "<answer>" not in tag.content.lower() else None
         return inner or tag
     if last.kind == r"\boxed" or last.cut_off:
         return last
-    box = last_box(last.content)
+    box = last_box(last.content)  # of `#### \boxed{72}`
     return Mark(box.kind, box.content, last.start, last.end, box.cut_off) if box is not None else last

@@ -19,28 +19,37 @@ from .verdict import Verdict
 
 _LABELS = "ABCDEFGHIJ"
 _MAX_CHARS = 20_000  # looked at, from the end
-_WRAPPING = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|mathsf|rm|bf|boxed)\b|\\[()\[\]]|[*_`${}~]+|\\[,;! ]")
+_WRAPPING = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|mathsf|rm|bf|boxed)\b|\\[()\[\]]|[*_`${}~]+|\\[,;!{} ]")
 _SAID = re.compile(
-    r"(?:(?:answer|choice|option)\s*(?:is|are|:|=|would be|should be|must be|seems to be)"
-    r"|\b(?:i|we)\s+(?:would\s+|will\s+|'ll\s+)?(?:choose|pick|select|go with)\b"
+    r"(?:(?:\bans\.?|answer|choice|option|solution)\s*(?:is|are|:|=>?|->|→|\s[-–—](?=\s)|would be|should be|must be"
+    r"|seems to be)"
+    r"|\b(?:i|we)(?:\s+would|\s+will|'ll|'d)?\s+(?:choose|pick|select|go with)\b"
     r"|\b(?:it|that)(?:'s|\s+is|\s+must\s+be)\b"
-    r"|(?:答案|选项)\s*(?:是|为|:|应为|应该是)|(?:故选|选择|应选|应选择|选)\s*:?)\s*:?\s*",
+    r"|【答案】|(?:答案|选项)\s*(?:是|为|:|应为|应该是)|(?<![不别非未能])(?:故选|选择|应选|应选择|选)\s*:?)\s*:?\s*",
     re.IGNORECASE,
 )
 _CORRECT = re.compile(
     r"(?<![\w'])\(?(?P<letter>[A-Z])\)?\s+(?:is|are)\s+(?:(?:clearly|definitely|therefore|thus|indeed)\s+)?"
-    r"(?:the\s+)?(?:only\s+)?(?:correct|right|best)\b"
+    r"(?:(?:the\s+)?(?:only\s+)?(?:correct|right|best)\b|the\s+(?:final\s+)?(?:answer|choice)\b)"
+    r"|(?:选项)?(?P<chinese>[A-Z])(?:选项)?(?:是|为)?(?:正确|对)的?(?!吗)"
 )
 _BEFORE = re.compile(
-    r"(?:(?:the|option|choice|letter|answer|statement|likely|probably|clearly|definitely)\s+|:\s*)*", re.I
+    r"(?:(?:the|option|choice|letter|answer|statement|likely|probably|clearly|definitely|both)\s+|:\s*"
+    r"|not\s+(?:option\s+|choice\s+)?\(?[A-Z]\)?,?\s+but\s+(?:rather\s+)?)*",
+    re.I,
 )
 _BETWEEN = re.compile(r"\s*(?:,\s*and\b|,|;|&|\+|/|\band\b|和|与|、)\s*|\s*(?=[(])")
 _OR = re.compile(r"\s*(?:,?\s*\bor\b|或)\s*(?:option\s+|choice\s+)?\(?([A-Z])\)?(?![\w'])", re.IGNORECASE)
 _NEGATION = re.compile(r"\bnot\b|n't\b|\bcannot\b|\bnever\b|\bneither\b|\bif\b|\bwrong\b", re.IGNORECASE)
-_LAST_WORD = re.compile(r"\b(?:is|be|say|with)\s+(?:option\s+|choice\s+)?\(?([A-Z])\)?\s*[.!]?\s*\Z")
-_LABEL_WORDS = re.compile(
-    r"(?:the\s+)?(?:final\s+|correct\s+)*(?:option|choice|answer)s?\b\s*(?:is\b)?\s*:?\s*", re.IGNORECASE
+_LAST_WORD = re.compile(
+    r"\b(?:(?:is|be|say|with)|(?:[Tt]herefore|[Tt]hus|[Hh]ence|[Ss]o),?)\s+(?:option\s+|choice\s+)?\(?([A-Z])\)?\s*[.!]?\s*\Z"
 )
+_LABEL_WORDS = re.compile(
+    r"(?:the\s+)?(?:final\s+|correct\s+)*(?:option|choice|answer)s?\b\s*(?P<is>is\b)?\s*(?P<colon>:)?\s*|both\s+",
+    re.IGNORECASE,
+)
+_QUOTED = re.compile(r"(?<!\w)[\"'“‘\[]\s*\(?([A-Za-z0-9])\)?\s*[.]?\s*[\"'”’\]](?!\w)")
+_INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 # What may follow the article or the pronoun only if it is a letter after all.
 _CLAUSE = re.compile(
     r"\s+(?:because|since|as|and|or|is|are|was|which|by|for|with|due|while|but|where|given|in|if|not)\b"
@@ -48,7 +57,8 @@ _CLAUSE = re.compile(
 
 
 def _clean(text: str) -> str:
-    return _WRAPPING.sub(" ", unicodedata.normalize("NFKC", text)).strip()
+    text = _WRAPPING.sub(" ", unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)))
+    return _QUOTED.sub(r" \1 ", text).strip()
 
 
 def _letter_at(text: str, at: int, labels: str) -> tuple[str, int] | None:
@@ -63,6 +73,12 @@ def _letter_at(text: str, at: int, labels: str) -> tuple[str, int] | None:
 
 def _letters_at(text: str, at: int, labels: str) -> tuple[frozenset[str], int] | None:
     """Returns (letters, end) of the choice that begins at a position; no letters where it offers alternatives."""
+    one = f"[{re.escape(labels)}]"
+    together = re.compile(rf"{one}{{2,}}(?![^\W\u3000-\u9fff])|{one}(?: {one})+(?=\s*(?:[.!。]|\Z))")
+    if run := together.match(text, at):  # `AC`, `A C`; letters in another order are a word
+        joined = run.group().replace(" ", "")
+        if list(joined) == sorted(set(joined)):
+            return frozenset(joined), run.end()
     first = _letter_at(text, at, labels)
     if first is None:
         return None
@@ -91,18 +107,22 @@ def chosen(text: str, labels: str, texts: Mapping[str, str]) -> frozenset[str] |
         The letters; none of them where alternatives are offered; `None` where nothing is chosen.
     """
     text = _clean(text)
-    alone = text.strip("() ")
+    alone = text.strip("()[] .:")
     if len(alone) == 1 and alone.upper() in labels:
         return frozenset(alone.upper())
     if words := _LABEL_WORDS.match(text):
         text = text[words.end() :]
+        alone = text.strip("()[] .:")
+        if len(alone) == 1 and alone.upper() in labels and (words["colon"] or not words["is"]):  # `Answer: a`
+            return frozenset(alone.upper())
     if len(text) == 1 and text in labels:  # in a sentence no lower case: "the answer is a"
         return frozenset(text)
     by_text = [label for label, option in texts.items() if _plain(option) == _plain(text)]
     if len(by_text) == 1:
         return frozenset(by_text)
-    if re.fullmatch(rf"[{re.escape(labels)}]{{2,}}", text) and list(text) == sorted(set(text)):
-        return frozenset(text)
+    letters_only = text.replace(" ", "")
+    if re.fullmatch(rf"[{re.escape(labels)}]{{2,}}", letters_only) and len(set(letters_only)) == len(letters_only):
+        return frozenset(letters_only)
     found = _letters_at(text, 0, labels)
     if found is None:
         return None
@@ -111,7 +131,9 @@ def chosen(text: str, labels: str, texts: Mapping[str, str]) -> frozenset[str] |
     if not rest.strip(".:)!。"):
         return letters
     if len(letters) != 1 or not (
-        re.match(r"[.:)]\s", text[end:] + " ") or text[0] == "(" or re.match(r"\s*[-–—]\s", text[end:])
+        re.match(r"[.:)]\s|,?\s+(?:because|since)\b", text[end:] + " ")
+        or text[0] == "("
+        or re.match(r"\s*[-–—]\s", text[end:])
     ):
         return None if letters else letters
     (letter,) = letters
@@ -133,7 +155,8 @@ def _in_prose(text: str, labels: str) -> frozenset[str] | None:
         letters = _letters_at(text, before.end() if before else said.end(), labels)
         if letters is not None:
             found.append((said.start(), letters[0]))
-    found += [(m.start(), frozenset(m["letter"])) for m in _CORRECT.finditer(text) if m["letter"] in labels]
+    correct = ((m.start(), m["letter"] or m["chinese"]) for m in _CORRECT.finditer(text))
+    found += [(start, frozenset(letter)) for start, letter in correct if letter in labels]
     last = None if found else _LAST_WORD.search(text)
     if last and last[1] in labels and not _NEGATION.search(re.split(r"[.!?\n]\s", text[: last.start()])[-1]):
         return frozenset(last[1])
@@ -189,6 +212,7 @@ def _gold(value: Any, labels: str, texts: Mapping[str, str]) -> frozenset[str] |
     columns=("answer",),
     optional=("prompt", "choices"),
     accuracy=True,
+    version=2,
     runs="inline",
 )
 def multiple_choice(

@@ -14,7 +14,7 @@ from .text import without_reasoning
 from .verdict import Verdict
 
 
-@register("regex", description="1.0 where a regular expression matches what follows the reasoning")
+@register("regex", description="1.0 where a regular expression matches what follows the reasoning", version=2)
 class Regex:
     r"""Scores 1.0 where the pattern occurs, 0.0 elsewhere.
 

@@ -56,12 +56,23 @@ def _content_text(content: Any) -> str:
     return "".join(part.get("text") or "" for part in content if isinstance(part, Mapping))
 
 
+def without_turn_end(text: str) -> str:
+    """Returns a completion without the tokens that end a turn (`<|im_end|>`, `</s>`)."""
+    stripped = text.rstrip()
+    for _ in range(_MAX_TURN_ENDS):
+        if not stripped.endswith(_TURN_ENDS):
+            break
+        text = stripped = stripped[: stripped.rindex("<")].rstrip()
+    return text
+
+
 def without_reasoning(text: str) -> str | None:
-    """Returns what follows the reasoning, or `None` where the reasoning was opened and never closed."""
-    head, tag, tail = text.rpartition("</think>")
-    if tag:
-        return tail
-    return None if "<think>" in text else text
+    """Returns what follows the reasoning, or `None` where it was opened, or opened again, and never closed.
+
+    Tokens that end a turn are cut off.
+    """
+    stated = text.rpartition("</think>")[2]
+    return None if "<think>" in stated else without_turn_end(stated)
 
 
 def last_answer_tag(text: str) -> str | None:
@@ -82,18 +93,8 @@ def opens_reasoning(row: Mapping[str, Any]) -> bool:
 
 
 def stated_part(completion: str, row: Mapping[str, Any]) -> str | None:
-    """Returns what a completion states after its reasoning, `None` where the reasoning is never closed.
-
-    Tokens that end a turn (`<|im_end|>`, `</s>`) are cut off.
-    """
+    """Returns what a completion states after its reasoning, `None` where the reasoning is never closed."""
     if opens_reasoning(row) and "</think>" not in completion:
         return None
     stated = without_reasoning(completion)
-    if stated is None:
-        return None
-    stated = stated.rstrip()
-    for _ in range(_MAX_TURN_ENDS):
-        if not stated.endswith(_TURN_ENDS):
-            break
-        stated = stated[: stated.rindex("<")].rstrip()
-    return stated
+    return None if stated is None else stated.rstrip()

@@ -6,7 +6,7 @@ TRL's `think_format_reward` also pays where nothing follows `</think>`; this one
 from __future__ import annotations
 
 from .registry import Row, register
-from .text import last_answer_tag, opens_reasoning
+from .text import last_answer_tag, opens_reasoning, without_turn_end
 from .verdict import Verdict
 
 
@@ -14,7 +14,7 @@ from .verdict import Verdict
     "think_format",
     description="1.0 for one <think>...</think>, with something in it, and an answer after it",
     optional=("prompt",),
-    version=2,
+    version=3,
     runs="inline",
 )
 def think_format(completion: str, row: Row, *, answer_tag: bool = False, opened: bool | None = None) -> Verdict:
@@ -29,7 +29,7 @@ def think_format(completion: str, row: Row, *, answer_tag: bool = False, opened:
     """
     if opened is None:
         opened = opens_reasoning(row)
-    text = completion.strip()
+    text = without_turn_end(completion).strip()
     if opened:  # a completion that opens the tag again has it twice
         text = f"<think>{text}"
     if text.count("<think>") != 1 or text.count("</think>") != 1:
