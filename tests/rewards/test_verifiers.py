@@ -104,6 +104,7 @@ def test_math(completion, answer, expected):
         ("<answer>72.0</answer>", 0.0),
         ("<answer>71</answer><answer>72</answer>", 0.0),
         ("</answer>72<answer>", 0.0),
+        ("<answer>72</answer><|im_end|>", 1.0),
         ("<think><answer>72</answer>", 0.0),
     ],
 )
@@ -115,6 +116,7 @@ def test_exact_match_options():
     assert value("exact_match", "Paris", "paris", tag=None) == 0.0
     assert value("exact_match", "Paris", "paris", tag=None, ignore_case=True) == 1.0
     assert value("exact_match", "<final>x</final>", "x", tag="final") == 1.0
+    assert value("exact_match", "Paris<|im_end|>", "Paris", tag=None) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -123,6 +125,9 @@ def test_exact_match_options():
         ("<think>2+2</think>4", {}, 1.0),
         ("<think>\n2+2\n</think>\n\n4", {}, 1.0),
         ("<think>2+2</think>", {}, 0.0),
+        ("<think>2+2</think>\n<|im_end|>", {}, 0.0),
+        ("<think>2+2</think>4</s>\n", {}, 1.0),
+        ("<think>2+2</think><answer>4</answer><|im_end|>\n<|endoftext|>", {"answer_tag": True}, 1.0),
         ("<think> </think>4", {}, 0.0),
         ("so <think>2+2</think>4", {}, 0.0),
         ("<think>a<think>b</think>4", {}, 0.0),
@@ -200,3 +205,30 @@ def test_marks_that_are_cut_off_or_missing():
     assert final_mark(r"\boxed{a} \boxed{unclosed").cut_off and final_mark("<answer>1</answer> <answer>2").cut_off
     assert [box.content for box in boxes(r"\boxed{\boxed{1}} \boxed{2}")] == [r"\boxed{1}", "2"]
     assert without_reasoning("a</think>b</think>c") == "c" and without_reasoning("<think>a") is None
+    assert without_reasoning("<think>a</think><think>b") is None and without_reasoning("a</s>") == "a"
+    assert final_mark(r"<answer>\boxed{1}").content == "1" and final_mark(r"<answer>1 \boxed{").cut_off
+    assert final_mark(r"\boxed{Answer: 1}").kind == r"\boxed"
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ('```json\n{"a": 1}```', 1.0),
+        ('```json\n{"a": 1}```\nHope this helps!', 1.0),
+        ('```json\n{"a": 2}```\nCorrected:\n```json\n{"a": 1}```', 1.0),
+        ('```json\n{"a": 1}```\nCorrected:\n```json\n{"a": 2}```', 0.0),
+        ('```json\n{"a": 1, "b": "```"}\n```', 0.0),
+        ('{"a": 1}<|im_end|>', 1.0),
+    ],
+)
+def test_json_in_fences_that_close_on_the_same_line(completion, expected):
+    assert (
+        build_rewards(["json_schema"])[0].function.verdict(completion, {"schema": {"const": {"a": 1}}}).value
+        == expected
+    )
+
+
+def test_tokens_that_end_a_turn_are_no_part_of_an_answer():
+    assert get("json_schema").build(schema={"const": 5})("5<|im_end|>", {}).value == 1.0
+    assert get("regex").build(pattern="72", whole=True)("72<|im_end|>", {}).value == 1.0
+    assert get("regex").build(pattern="7", whole=True)("72</s>", {}).value == 0.0

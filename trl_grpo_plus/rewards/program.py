@@ -24,6 +24,7 @@ _ONE_LINE = re.compile(r"```(?:python3?|py)?[ \t]+(\S.*?)```|`([^`\n]+)`", re.IG
 _LANGUAGE = re.compile(r"^\{?\.?([A-Za-z][\w+#.-]*)\}?(?:[ \t]+.*|\{.*|:.*)?$")
 _CODE_START = re.compile(r"^(?:async def|def|class|import|from|@|if|for|while|try|with|print\(|\w+(?:, ?\w+)* ?=[^=])")
 _PYTHON = frozenset(("python", "python3", "python2", "py", "py3", "py2", "sage", "ipython", "ipython3", "cpython"))
+_NO_LANGUAGE = frozenset(("text", "txt", "plaintext", "plain", "code"))
 _FENCE_CODE = re.compile(r"^(?:async def|def|class|import|from|for|while|print\(|@)[\s\w(]")
 _TAGS = re.compile(r"<(answer|code|python|solution)>(.*?)</\1>|\[PYTHON\](.*?)\[/PYTHON\]", re.DOTALL | re.IGNORECASE)
 _BUILTIN_NAMES = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
@@ -47,7 +48,7 @@ def extract(text: str, names: Sequence[str] = (), signature: str = "", script: b
             the function that is asked for. Empty where there is none.
         script: Whether the program is run with stdin instead of being called.
     """
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", "")
     blocks = _blocks(text)
     code = _from_blocks(blocks, names, signature, script)
     if code is None:
@@ -146,7 +147,10 @@ def _information(text: str) -> tuple[str, str]:
     if _FENCE_CODE.match(text):
         return "", text
     match = _LANGUAGE.match(text)
-    return (match[1].lower() if match else ""), ""
+    language = match[1].lower() if match else ""
+    if re.fullmatch(r"python\d?(?:\.\d+)?", language):
+        language = "python"
+    return ("" if language in _NO_LANGUAGE else language), ""
 
 
 def _code(lines: Sequence[str], indent: str) -> str:
@@ -198,6 +202,11 @@ def _from_plain(text: str, names: Sequence[str], signature: str, script: bool) -
     if not text.strip():
         return None
     tree = _parse(text)
+    if tree is None and text[:1].isspace():  # all of it may be indented
+        flush = textwrap.dedent(text).strip("\n")
+        parsed = _parse(flush)
+        if parsed is not None and (script or _defines(parsed, names)):
+            text, tree = flush, parsed
     if script:
         return text if _does_something(tree) else _code_lines(text, (), True)
     if _defines(tree, names):

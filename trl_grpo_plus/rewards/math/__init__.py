@@ -12,7 +12,8 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..marks import final_mark
@@ -27,6 +28,7 @@ from .shapes import shape_of
 _MAX_CHARS = 50_000  # of a completion, from the end
 _MAX_ANSWER_CHARS = 20_000
 _MAX_GOLD_WORDS = 20
+_SENTENCE = re.compile(r"(?:so|thus|hence|therefore)\b", re.IGNORECASE)  # short words can be read as symbols, too
 
 
 def equivalent(a: str, b: str) -> bool:
@@ -58,7 +60,7 @@ def _gold(value: Any) -> str:
         if len(value) != 1:
             raise ValueError(f"holds {len(value)} answers; give one as text")
         value = value[0]
-    if value is None:
+    if value is None or isinstance(value, Mapping):
         raise ValueError("holds no answer")
     text = _gold_text(str(value))
     if not text or text in ("nan", "NaN", "None"):
@@ -75,7 +77,13 @@ def _answer(stated: str) -> tuple[str | None, str]:
     if mark is not None:
         if mark.cut_off:
             return None, f"{mark.kind} is not closed"
-        return (spoken(mark.content) if mark.kind == "answer is" else mark.content), mark.kind
+        if mark.kind in ("answer is", "<answer>"):
+            said = spoken(mark.content)
+            sentence = _SENTENCE.match(said) or shape_of(said[:_MAX_ANSWER_CHARS]).kind == "words"
+            if mark.kind == "<answer>" and sentence:
+                said = conclusion(mark.content) or said
+            return said, mark.kind
+        return mark.content, mark.kind
     answer = conclusion(stated)
     return answer, "conclusion" if answer is not None else "no answer is marked"
 
@@ -87,7 +95,7 @@ def _answer(stated: str) -> tuple[str | None, str]:
     optional=("prompt",),
     aliases=("math_verify",),
     accuracy=True,
-    version=2,
+    version=3,
     same=equivalent,
     imports=("mpmath", "math_verify"),
 )

@@ -33,9 +33,11 @@ class _Comparison:
             return False
         if gold.kind == answer.kind and gold.text == answer.text and gold.kind != "value" and gold.text:
             return gold.kind != "base" or gold.detail == answer.detail
-        if "equation" in (gold.kind, answer.kind):
-            return self.equations(gold, answer)
         kinds = {gold.kind, answer.kind}
+        if kinds == {"equation", "list"} and any(len(_each_name(shape)) > 1 for shape in (gold, answer)):
+            return self.collections(gold, answer)
+        if "equation" in kinds:
+            return self.equations(gold, answer)
         if gold.kind == answer.kind == "value":
             return self.values(gold, answer)
         if kinds & {"union", "meet", "minus", "relation", "reals"} or ("seq" in kinds and "empty" in kinds):
@@ -86,7 +88,7 @@ class _Comparison:
             return same_value(("mul", a, hundredth), b) or (value is not None and abs(value) >= 1 and same_value(a, b))
         value = exact_value(a)  # gold 28 where the sign was left out of the gold; of a gold up to 1, the value
         if value is not None and abs(value) > 1:
-            return same_value(a, b)
+            return same_value(a, b) or same_value(a, ("mul", b, hundredth))
         return same_value(a, ("mul", b, hundredth))
 
     def said(self, gold: Shape, answer: Shape) -> bool:
@@ -117,6 +119,8 @@ class _Comparison:
                 parts.append([shape])
             else:
                 return False
+        if any(_assignments(side) for side in parts):
+            parts = [[each for part in side for each in _each_name(part)] for side in parts]
         parts = [
             _bare(side) if not _assignments(other) else side for side, other in zip(parts, parts[::-1], strict=True)
         ]
@@ -138,9 +142,12 @@ class _Comparison:
                 self.each(a.parts, b.parts) for a, b in zip(gold.parts, answer.parts, strict=True)
             )
         matrix, other = (gold, answer) if gold.kind == "matrix" else (answer, gold)
+        rows = [row.parts for row in matrix.parts]
+        if other.kind == "seq" and other.detail == "[]" and all(row.kind == "seq" for row in other.parts):
+            given = [row.parts for row in other.parts]  # [[1, 2], [3, 4]]
+            return len(rows) == len(given) and all(self.each(a, b) for a, b in zip(rows, given, strict=True))
         if other.kind != "seq" or other.detail != "()":
             return False
-        rows = [row.parts for row in matrix.parts]
         vector = (
             rows[0] if len(rows) == 1 else [row[0] for row in rows] if all(len(row) == 1 for row in rows) else None
         )
@@ -253,8 +260,17 @@ def _as_ratio(shape: Shape) -> Shape:
 _FUNCTION_NAME = re.compile(r"[A-Za-z](?:_\{?\w+\}?|\^\{?-?\w\}?|')*\([A-Za-z](?:,[A-Za-z])*\)")
 
 
+# P(X = 2), E[X], |AB|, dy/dx: what is asked for, though no expression of symbols
+_QUANTITY = re.compile(
+    r"(?:P|E|\\?Pr|Var|\\text\{(?:P|Pr|E|Var)\}|\\mathbb\{?[PE]\}?)[(\[].*[)\]]|\|[A-Z]{2,3}\|"
+    r"|\\frac\{d(?:\^\d)?\w?\}\{d\w(?:\^\d)?\}"
+)
+
+
 def _is_name(shape: Shape) -> bool:
     """Whether a side is what is asked for: `x`, `f(x)`, `a_n`, `(x, y)`, a word."""
+    if _QUANTITY.fullmatch(shape.text):
+        return True
     if shape.kind == "seq":
         return all(_is_name(part) for part in shape.parts)
     if shape.kind == "words":
@@ -292,12 +308,36 @@ def _sides(equation: Shape) -> list[Shape]:
     if len(parts) == 2 and not equation.detail[1]:
         if target is not None:
             return [target[1]]
-        numbers = all(part.tree is not None for part in parts) and not symbols_of(equation)
-        return [parts[1]] if numbers else []
+        trees = [part.tree for part in parts]
+        if trees[0] is None or trees[1] is None or symbols(trees[1]):
+            return []
+        asked = _is_asked(trees[0]) and exact_value(trees[1]) != 0  # `x - y = 0` is an equation
+        return [parts[1]] if asked or not symbols(trees[0]) else []
     sides = [parts[-1]]
     if equation.detail[-1] and len(parts) >= 2:
         sides.append(parts[-2])
     return [side for side in sides if not _is_name(side)]
+
+
+def _is_asked(tree: Tree) -> bool:
+    r"""Whether an expression is one that may be asked for as it is: `x + y`, `a^2 + b^2`, `\\sin A`; no `2x + 1`."""
+    if tree[0] in ("sym", "call"):
+        return bool(symbols(tree))
+    if tree[0] == "pow":
+        return _is_asked(tree[1])
+    if tree[0] == "div" and tree[1][:2] == tree[2][:2] == ("call", "ln"):  # a logarithm to some base
+        return bool(symbols(tree[1]))
+    return tree[0] in ("add", "mul", "div", "neg") and all(_is_asked(part) for part in tree[1:])
+
+
+def _each_name(part: Shape) -> list[Shape]:
+    """Returns `a = 1` and `b = 1` of `a = b = 1`, another part as it is."""
+    if part.kind != "equation" or len(part.parts) < 3 or any(part.detail):
+        return [part]
+    *names, value = part.parts
+    if not all(_is_name(name) for name in names):
+        return [part]
+    return [Shape("equation", f"{name.text}={value.text}", (name, value), detail=(False, False)) for name in names]
 
 
 def _answer_of(equation: Shape) -> Shape | None:

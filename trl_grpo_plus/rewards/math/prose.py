@@ -20,9 +20,9 @@ _CUT = re.compile(
 )
 _NOT_BUT = re.compile(r"not\s+.{1,40}?,?\s+but\s+(?:rather\s+)?", re.IGNORECASE)
 _CONCLUSION = re.compile(
-    r"^(?:so|thus|therefore|hence|consequently|in conclusion|we get|we have|we find|this gives|it follows that"
-    r"|\u6240\u4ee5|\u56e0\u6b64)"
-    r"\b.*?(?:\bis\b|\bare\b|\bequals?\b|=|\bget\b|\bhave\b|:|\u662f|\u4e3a)\s*(?P<answer>[^=]{1,200})$",
+    r"^(?:(?:so|thus|therefore|hence|consequently|in conclusion|we get|we have|we find|this gives|it follows that)\b"
+    r"|\u6240\u4ee5|\u56e0\u6b64|\u7efc\u4e0a|\u6545)"
+    r".*?(?:\bis\b|\bare\b|\bequals?\b|=|\bget\b|\bhave\b|:|\u662f|\u4e3a)\s*(?P<answer>[^=]{1,200})$",
     re.IGNORECASE | re.DOTALL,
 )
 _SENTENCES = re.compile(r"(?<=[.!?\u3002])\s+(?=\S)|\n+")

@@ -28,6 +28,10 @@ _MATRIX = re.compile(
     r"\\begin\s*\{((?:[pbBvV]|small)?matrix\*?|array)\}(?:\s*\{[clr| ]*\})?(.*?)\\end\s*\{\1\}", re.DOTALL
 )
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?\s*(?:\\text\s*\{)?\s*(?:[ap]\.?\s*m\.?)?\s*\}?$", re.IGNORECASE)
+_DATE = re.compile(r"[12]\d{3}-\d{2}-\d{2}|[12]\d{3}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/[12]\d{3}")
+_EXCEPT = re.compile(r"(?:\\text\s*\{\s*)?[Aa]ll real(?: numbers|s) except(?: for)?\s*\}?\s*(?:x\s*=\s*)?(?=\S)")
+_POINT = re.compile(r"([A-Z])'?(?:_\{?\w\}?)?\s*(?:\\cdot\s*)?(\(.*\))")
+_TO = re.compile(r"(\d+)\s*(?:\\text\s*\{\s*to\s*\}|(?<=\s)to(?=\s))\s*(\d+)")
 _BASE = re.compile(
     r"(?:\\text\s*\{)?\(?([0-9][0-9A-Fa-f]*|[0-9A-F]+)\)?\}?_\s*(?:\{\s*(?:\\text\s*\{)?\s*(\w+)\s*\}?\s*\}|(\d))$"
 )
@@ -173,6 +177,12 @@ def _fixed(text: str, plain: str, depth: int) -> Shape | None:
         return Shape("reals", r"\mathbb{R}")
     if words(text) in ("all real numbers", "all reals"):
         return Shape("reals", r"\mathbb{R}")
+    if words(text) in ("empty set", "the empty set"):
+        return Shape("empty", r"\emptyset")
+    if all_but := _EXCEPT.match(text):
+        return _shape(rf"\mathbb{{R}} \setminus \{{{text[all_but.end() :]}\}}", depth + 1)
+    if _DATE.fullmatch(text):  # no subtraction, and no fraction of a fraction
+        return Shape("words", plain, detail="-".join(str(int(part)) for part in re.findall(r"\d+", text)))
     if _CLOCK.match(text):
         return Shape(
             "clock", re.sub(r"[^0-9:apm]", "", words(text.replace(":", "c")).replace("c", ":").replace(" ", ""))
@@ -188,6 +198,8 @@ def _fixed(text: str, plain: str, depth: int) -> Shape | None:
 def _matrix(text: str, plain: str, depth: int) -> Shape | None:
     if text[:1] in ("(", "[") and text[-1:] in (")", "]") and text[1:-1].strip().startswith(r"\begin"):
         text = text[1:-1].strip()  # an array in brackets
+    if (start := text.find(r"\begin")) > 0:
+        return _scaled(text[:start], _matrix(text[start:], plain, depth))
     match = _MATRIX.fullmatch(text)
     if match is None or match[1] in ("vmatrix", "Vmatrix"):
         return None
@@ -197,6 +209,24 @@ def _matrix(text: str, plain: str, depth: int) -> Shape | None:
     if sum(map(len, cells)) > _MAX_ITEMS:
         return None
     return Shape("matrix", plain, tuple(Shape("row", "", row) for row in cells))
+
+
+def _scaled(factor: str, matrix: Shape | None) -> Shape | None:
+    """Returns a matrix times the number before it."""
+    factor = re.sub(r"\s*\\cdot\s*$", "", factor).strip()
+    if matrix is None:
+        return None
+    try:
+        scale = read("-1" if factor == "-" else factor)
+    except NotRead:
+        return None
+    rows = []
+    for row in matrix.parts:
+        if any(cell.tree is None for cell in row.parts):
+            return None
+        cells = (Shape("value", "", tree=("mul", scale, c.tree), measured=c.measured) for c in row.parts)
+        rows.append(Shape("row", "", tuple(cells)))
+    return Shape("matrix", matrix.text, tuple(rows))
 
 
 def _membership(text: str, plain: str, depth: int) -> Shape | None:
@@ -309,7 +339,12 @@ def _equation(text: str, plain: str, depth: int) -> Shape | None:
 
 
 def _bracketed(text: str, plain: str, depth: int) -> Shape | None:
-    """Tuples, intervals and sets: brackets around parts that commas part."""
+    """Tuples, intervals and sets: brackets around parts that commas part; points with their names."""
+    if (point := _POINT.fullmatch(text)) and _matching(point[2]) == len(point[2]) - 1 and "," in point[2]:
+        numbers = re.fullmatch(r"\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)", point[2])
+        if point[1] == "C" and numbers and int(numbers[1]) >= int(numbers[2]):
+            return _value(rf"\binom{{{numbers[1]}}}{{{numbers[2]}}}", plain)
+        return _shape(point[2], depth + 1)
     if text.startswith(r"\langle") and text.endswith(r"\rangle"):
         opening, inner, closing = "(", text[len(r"\langle") : -len(r"\rangle")], ")"
     elif text.startswith(r"\{") and text.endswith(r"\}"):
@@ -345,14 +380,17 @@ def _worded(text: str) -> bool:
 
 
 def _ratio(text: str, plain: str, depth: int) -> Shape | None:
-    parts = split_top(text, ":")
+    parts = list(to.groups()) if (to := _TO.fullmatch(text)) else split_top(text, ":")
     if parts is None or len(parts) < 2 or not all(parts) or len(parts) > 10:
         return None
     return Shape("ratio", plain, tuple(_shape(part, depth + 1) for part in parts))
 
 
 _LETTERS = re.compile(r"[A-Z]{2,}|[Yy]es|[Nn]o|[Oo]dd")  # three letters at most would be read as a product
-_NUMBERS_IN_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
+_NUMBERS_IN_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty"
+)
 _NUMBER_WORDS = tuple(_NUMBERS_IN_WORDS.split())
 
 

@@ -52,6 +52,22 @@ _UNITS = {
     },
 }
 # Single letters are units only with a space before them: `5 m` is a length, `5m` a product.
+# Words that multiply the number before them; "dozen" is left alone, which is counted in as often as by.
+_SCALES = {
+    "hundred": 2,
+    "thousand": 3,
+    "million": 6,
+    "billion": 9,
+    "trillion": 12,
+    "\u767e": 2,
+    "\u5343": 3,
+    "\u4e07": 4,
+    "\u4ebf": 8,
+}
+_SCALE = re.compile(
+    r"(?<=\d)\s*(?:\\text\s*\{\s*)?(hundred|thousand|million|billion|trillion|[\u767e\u5343\u4e07\u4ebf](?![\u514b\u7c73]))(?![A-Za-z])"
+    r"((?:\s*[A-Za-z\u4e00-\u9fff]++)*+\s*)\}?$"
+)
 _SINGLE = frozenset("mgslLhNJWVK")
 # Words after or before a number that say another value than the number, or no single one.
 _MEANINGFUL_WORDS = (
@@ -61,7 +77,7 @@ _MEANINGFUL_WORDS = (
     "dozens pair pairs choose factorial root mod modulo divided multiplied power otherwise if else for "
     "when unless except only with either neither nor but does is are was be by equals equal infinity "
     "infinitely undefined sum product difference number value the where such that given up down remainder "
-    "point base"
+    "point base january february march april june july august september october november december"
 )
 _MEANINGFUL = frozenset(_MEANINGFUL_WORDS.split())
 _MAX_CHARS = 300
@@ -72,14 +88,15 @@ _ABOUT = re.compile(
 )
 _CURRENCY = re.compile(
     r"^([-+]?)\s*(?:\\?\$|([\u20ac\u00a3\u00a5\u20b9])|\\(?:pounds|euro)\b|(?:USD|EUR|Rs\.?|RM|US)\s*\\?\$?"
-    r"|\\text\s*\{\s*(?:USD|EUR|Rs\.?|RM|\$)\s*\})"
+    r"|\\text\s*\{\s*(?:USD|EUR|Rs\.?|RM|\\?\$)\s*\})"
     r"\s*(?=[-+.\d\\])"
 )
 _POWER = r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?"
 _TEXT_UNIT = re.compile(r"\s*\\text\s*\{([^{}]*)\}" + _POWER + r"\s*$")
 _DEGREE_UNIT = re.compile(r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*(?:\\text\s*\{\s*)?([CFK]?)(?:\s*\})?\s*$")
 _WORD_UNIT = re.compile(r"(?<=[\d)}\s])\s*((?:[A-Za-z\u00a2\u20ac]++\.?" + _POWER + r"(?:\s*/\s*|\s+|-)?){1,5})$")
-_CHINESE_UNIT = re.compile(r"(?<=[\d)}\s])\s*([\u4e00-\u9fff]{1,6})$")
+_CHINESE_UNIT = re.compile(r"(?<=[\d)}\s])\s*([\u4e00-\u9fff]{1,6}(?:/[\u4e00-\u9fff]{1,4})?)$")
+_OHM = re.compile(r"(?<=[\d\s])\s*(?:k|M|\\text\{[kM]\})?\s*\\Omega$")
 _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")  # of an angle in degrees the sine, no unit
 _COUNTED = re.compile(
     r"^(?:\u5171|\u4e00\u5171|\u603b\u5171|\u7b49\u4e8e|\u662f|\u4e3a)\s*(?=[-\d])"
@@ -134,6 +151,10 @@ def measured(text: str) -> Measured:
     if currency := _CURRENCY.match(text):
         text = currency[1] + text[currency.end() :]
         unit, known = _UNITS.get(currency[2] or "$", currency[2] or "$"), True
+    if (scale := _SCALE.search(text)) and not (scale[2].strip() and _words(scale[2]) is None):
+        noun, is_known = _words(scale[2]) or ("", False)
+        text = text[: scale.start()] + f" \\cdot 10^{{{_SCALES[scale[1]]}}}"
+        unit, known = noun or unit, is_known or known
     for _ in range(3):
         if match := _PERCENT.search(text):
             text, percent = text[: match.start()].strip(), True
@@ -144,6 +165,8 @@ def measured(text: str) -> Measured:
             if found is None:
                 break
             text, unit, known = text[: match.start()], found[0] or unit, found[1]
+        elif match := _OHM.search(text):
+            text, unit, known = text[: match.start()], "ohm", True
         elif match := _CHINESE_UNIT.search(text):
             text, unit, known = text[: match.start()], _UNITS.get(match[1], match[1]), match[1] in _UNITS
         elif match := _WORD_UNIT.search(text):
