@@ -46,7 +46,9 @@ _DASHES = str.maketrans("\u2212\u2013\u2010\u2011\ufe63", "-----")
 _NOT_BUT = re.compile(r"^\s*not\b.{1,40}?\bbut\b", re.IGNORECASE)
 _SPACED = re.compile(r"(?<![\d.,/])(\d{1,3})((?: \d{3})+)(?![\d.,/])")  # 72 000
 _COUNTED = re.compile(r"\d[^\W\d]{0,3}(?:\s+[^\W\d]+){0,3}[.,]?\s*\Z")  # a number and its noun, at a text's end
-_BOUND = re.compile(r"[<>≤≥]\s*[$€£¥]?[-+]?\d[\d.,]*(?!>)|\d[^\W\d]?\s+or\s+(?:more|less|fewer|over|above|below)\b")
+_BOUND = re.compile(
+    r"(?<![-=])[<>≤≥]\s*[$€£¥]?[-+]?\d[\d.,]*+(?!>)|\d[^\W\d]?\s+or\s+(?:more|less|fewer|over|above|below)\b"
+)
 _NOT = re.compile(r"(?:\bnot|n't)\s+(?:[$€£¥-])?\Z")
 _PARENTHESES = re.compile(r"\([^()]*\)")
 # Between two numbers: what makes one of them an alternative to the other, the end of a range, or one of a list.

@@ -18,6 +18,7 @@ from .text import stated_part
 from .verdict import Verdict
 
 _LABELS = "ABCDEFGHIJ"
+_AROUND = "()[]<>{} .:-•"  # a letter that stands alone
 _MAX_CHARS = 20_000  # looked at, from the end
 _WRAPPING = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|mathsf|rm|bf|boxed)\b|\\[()\[\]]|[*_`${}~]+|\\[,;!{} ]")
 _SAID = re.compile(
@@ -107,12 +108,12 @@ def chosen(text: str, labels: str, texts: Mapping[str, str]) -> frozenset[str] |
         The letters; none of them where alternatives are offered; `None` where nothing is chosen.
     """
     text = _clean(text)
-    alone = text.strip("()[] .:")
+    alone = text.strip(_AROUND)
     if len(alone) == 1 and alone.upper() in labels:
         return frozenset(alone.upper())
     if words := _LABEL_WORDS.match(text):
         text = text[words.end() :]
-        alone = text.strip("()[] .:")
+        alone = text.strip(_AROUND)
         if len(alone) == 1 and alone.upper() in labels and (words["colon"] or not words["is"]):  # `Answer: a`
             return frozenset(alone.upper())
     if len(text) == 1 and text in labels:  # in a sentence no lower case: "the answer is a"
@@ -130,11 +131,8 @@ def chosen(text: str, labels: str, texts: Mapping[str, str]) -> frozenset[str] |
     rest = text[end:].strip()
     if not rest.strip(".:)!。"):
         return letters
-    if len(letters) != 1 or not (
-        re.match(r"[.:)]\s|,?\s+(?:because|since)\b", text[end:] + " ")
-        or text[0] == "("
-        or re.match(r"\s*[-–—]\s", text[end:])
-    ):
+    goes_on = re.match(r"\s*[-–—.:)]\s|,?\s+(?:because|since)\b", text[end:] + " ")
+    if len(letters) != 1 or not (goes_on or text[0] == "("):
         return None if letters else letters
     (letter,) = letters
     told = _plain(rest.lstrip(".:)-–— "))
@@ -158,8 +156,10 @@ def _in_prose(text: str, labels: str) -> frozenset[str] | None:
     correct = ((m.start(), m["letter"] or m["chinese"]) for m in _CORRECT.finditer(text))
     found += [(start, frozenset(letter)) for start, letter in correct if letter in labels]
     last = None if found else _LAST_WORD.search(text)
-    if last and last[1] in labels and not _NEGATION.search(re.split(r"[.!?\n]\s", text[: last.start()])[-1]):
-        return frozenset(last[1])
+    if last and last[1] in labels:
+        concludes = re.match(r"so\b|thus|therefore|hence", last.group(), re.IGNORECASE)
+        if concludes or not _NEGATION.search(re.split(r"[.!?\n]\s", text[: last.start()])[-1]):
+            return frozenset(last[1])
     return max(found, key=lambda each: each[0])[1] if found else None
 
 

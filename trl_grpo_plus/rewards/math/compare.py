@@ -52,6 +52,8 @@ class _Comparison:
             return self.ratios(gold, answer)
         if gold.kind == "base" and answer.kind == "value":  # the question fixes the base: digits are enough
             return answer.text.upper().lstrip("0") == gold.text
+        if answer.kind == "base" and gold.kind == "value":
+            return bool(answer.detail == 10 and answer.text == gold.text)
         if gold.kind == answer.kind == "base":
             return gold.text == answer.text and gold.detail == answer.detail
         return self.said(gold, answer)
@@ -271,7 +273,7 @@ def _is_name(shape: Shape) -> bool:
     """Whether a side is what is asked for: `x`, `f(x)`, `a_n`, `(x, y)`, a word."""
     if _QUANTITY.fullmatch(shape.text):
         return True
-    if shape.kind == "seq":
+    if shape.kind in ("seq", "matrix", "row"):
         return all(_is_name(part) for part in shape.parts)
     if shape.kind == "words":
         return bool(shape.detail) and not any(c.isdigit() for c in shape.text) and len(shape.detail.split()) <= 6
@@ -347,7 +349,13 @@ def _answer_of(equation: Shape) -> Shape | None:
 
 def _consistent(equation: Shape) -> bool:
     """Whether the numbers that an equation calls equal are: `2 + 3 = 5`, and not `4 = 5`."""
-    trees = [part.tree for part in equation.parts if part.tree is not None and not symbols(part.tree)]
+    parts = [part for part in equation.parts if part.tree is not None and not symbols(part.tree)]
+    hundredth = ("num", Fraction(1, 100), "")  # 50% = 0.5
+    trees: list[Tree] = [
+        ("mul", part.tree, hundredth) if part.measured is not None and part.measured.percent else part.tree
+        for part in parts
+        if part.tree is not None and not (part.tree[0] == "call" and part.tree[1].startswith("?"))  # f(2) = 4
+    ]
     return all(_agree(a, b) for a, b in itertools.pairwise(trees))
 
 

@@ -14,7 +14,7 @@ from .normalise import normalise
 _TIMEOUT_S = 3
 _MAX_CHARS = 300
 _BEYOND = re.compile(r"\\(?:int|iint|oint|lim|limsup|liminf)(?![A-Za-z])|\\frac\s*\{\s*(?:d|\\partial)\b")
-_NUMBER_TOO_LARGE = re.compile(r"\d{7}|\^\s*\{?\s*\d{4}|\^[^\^]{0,40}\^|!")
+_NUMBER_TOO_LARGE = re.compile(r"\d{7}|\^\s*\{?\s*\d{4}|\^\s*(?:\{[^}^]{0,40}|\w{1,40}\s*)\^|\^\s*\{\s*\{|!")
 
 
 class NeedsMainThread(RuntimeError):

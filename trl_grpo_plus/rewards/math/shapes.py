@@ -25,7 +25,8 @@ _RELATION = re.compile(r"\\le(?![a-z])|\\ge(?![a-z])|\\ne(?![a-z])|<=|>=|!=|<|>"
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 _RELATIONS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!="}
 _MATRIX = re.compile(
-    r"\\begin\s*\{((?:[pbBvV]|small)?matrix\*?|array)\}(?:\s*\{[clr| ]*\})?(.*?)\\end\s*\{\1\}", re.DOTALL
+    r"\\begin\s*\{((?:[pbBvV]|small)?matrix\*?|array)\}(?:\s*\{[clr| ]*\})?((?:(?!\\begin).)*?)\\end\s*\{\1\}",
+    re.DOTALL,
 )
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?\s*(?:\\text\s*\{)?\s*(?:[ap]\.?\s*m\.?)?\s*\}?$", re.IGNORECASE)
 _DATE = re.compile(r"[12]\d{3}-\d{2}-\d{2}|[12]\d{3}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/[12]\d{3}")
@@ -33,7 +34,7 @@ _EXCEPT = re.compile(r"(?:\\text\s*\{\s*)?[Aa]ll real(?: numbers|s) except(?: fo
 _POINT = re.compile(r"([A-Z])'?(?:_\{?\w\}?)?\s*(?:\\cdot\s*)?(\(.*\))")
 _TO = re.compile(r"(\d+)\s*(?:\\text\s*\{\s*to\s*\}|(?<=\s)to(?=\s))\s*(\d+)")
 _BASE = re.compile(
-    r"(?:\\text\s*\{)?\(?([0-9][0-9A-Fa-f]*|[0-9A-F]+)\)?\}?_\s*(?:\{\s*(?:\\text\s*\{)?\s*(\w+)\s*\}?\s*\}|(\d))$"
+    r"(?:\\text\s*\{)?\(?([0-9][0-9A-Fa-f]*|[0-9A-F]+)\)?\}?_\s*(?:\{\s*(?:\\text\s*\{)?\s*\(?(\w+)\)?\s*\}?\s*\}|(\d))$"
 )
 _BASES = {
     "two": 2,
