@@ -1,11 +1,12 @@
 """The planner against measurement: settings drawn at random, both kinds of plan, and what really training them takes.
 
-    python benchmarks/bench_planner.py                    # 40 settings; goes on where it was stopped
+    python benchmarks/bench_planner.py                    # 40 settings and 24 of stages; goes on where it was stopped
     python benchmarks/bench_planner.py --seeds 0 1 2      # these, seeds are in the results
     python benchmarks/bench_planner.py --replan           # plans again, keeps what was measured
 
-Errors are those of the whole step's peak, plan / measurement - 1. See `planner_truth` for how is measured. A second
-part continues deep models from two depths, and compares that with running all of their layers.
+Errors are those of the whole step's peak, plan / measurement - 1. See `planner_truth` for how is measured. Seeds from
+100 on draw SFT, a reward model's training and rejection sampling (`planner_truth_stages`). A second part continues
+deep models from two depths, and compares that with running all of their layers.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 
 from planner_truth import describe, draw, measure
+from planner_truth_stages import draw_stage, measure_stage
 
 from trl_grpo_plus._quiet import quiet
 from trl_grpo_plus.memory.plan import plan
@@ -30,6 +32,14 @@ DEEP = {
     "lora": {"mode": "lora"},
     "qlora, ppo": {"mode": "qlora", "algorithm": "ppo", "critic": "adapter"},
 }
+
+
+STAGES = 100  # the first seed of these
+SEEDS = [*range(40), *range(STAGES, STAGES + 24)]
+
+
+def drawn(seed: int):
+    return (draw if seed < STAGES else draw_stage)(random.Random(seed))
 
 
 def planned(setting, exact: bool) -> dict:
@@ -79,7 +89,7 @@ def show(entry: dict, name: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(40)))
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--replan", action="store_true")
     parser.add_argument("--depths", action="store_true", help="only the part about deep models")
     parser.add_argument("--out", type=Path, default=OUT)
@@ -91,7 +101,9 @@ def main() -> None:
     def save() -> None:
         settings = [known[seed] for seed in sorted(known)]
         kept = {k: v for k, v in record.items() if k == "depths"}
-        new = {"environment": environment(), "summary": summarize(settings), **kept, "settings": settings}
+        summary = summarize([s for s in settings if s["seed"] < STAGES])
+        summary["stages"] = summarize([s for s in settings if s["seed"] >= STAGES])
+        new = {"environment": environment(), "summary": summary, **kept, "settings": settings}
         given.out.write_text(json.dumps(new, indent=1) + "\n")
 
     if given.depths:
@@ -100,9 +112,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         for seed in given.seeds:
-            setting = draw(random.Random(seed))
+            setting = drawn(seed)
             if seed not in known:
-                measured = measure(setting, Path(scratch))
+                measured = (measure if setting.rl else measure_stage)(setting, Path(scratch))
                 known[seed] = {"seed": seed, "setting": describe(setting), "measured": measured}
             if given.replan or "closed" not in known[seed]:
                 known[seed]["closed"] = planned(setting, exact=False)
@@ -110,7 +122,7 @@ def main() -> None:
             show(known[seed], "closed")
     for seed in given.seeds:
         if given.replan or "exact" not in known[seed]:
-            known[seed]["exact"] = planned(draw(random.Random(seed)), exact=True)
+            known[seed]["exact"] = planned(drawn(seed), exact=True)
             save()
         show(known[seed], "exact")
     print(json.dumps(json.loads(given.out.read_text())["summary"], indent=1))

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from trl_grpo_plus.memory.devices import GIB
 from trl_grpo_plus.pipelines.spec import load_pipeline
-from trl_grpo_plus.recipe import Recipe, load_recipe
-from trl_grpo_plus.recipe_plan import plan_recipe
+from trl_grpo_plus.recipe_plan import load_for_planning, plan_recipe
 
 ROOT = Path(__file__).parents[1]
 # Longest prompts with their template, in tokens, rounded up. MATH and TACO have a few that are longer.
@@ -19,21 +18,16 @@ PROMPT_TOKENS = {"openai/gsm8k": 320, "nlile/hendrycks-MATH-benchmark": 768, "li
 CARDS_GIB = (8, 12, 16, 24, 32, 48, 80, 141)
 _USABLE = 0.95  # of a card: what its display and driver leave
 _LINE = re.compile(r"^# Memory planned:.*\n(?:#   .*\n)*", re.MULTILINE)
-# On a machine without a GPU the trainer's configuration refuses bfloat16; the plan is for one that has it.
-_HERE = ["--use_cpu", "true", "--bf16", "false"]
-
-
-def for_gpu(path: Path) -> Recipe:
-    """Returns a recipe as it is on a CUDA GPU, loaded on any machine."""
-    written = load_recipe(path, _HERE)
-    written.args.use_cpu, written.args.bf16 = False, True
-    return written
 
 
 def note(path: Path) -> str:
     """Returns the lines of a recipe's header on memory."""
-    recipe = for_gpu(path)
-    longest = max(PROMPT_TOKENS[part.source] for part in (recipe.prompts.parts or (recipe.prompts,)))
+    recipe = load_for_planning(path)
+    if recipe.algorithm in ("sft", "reward_model"):
+        longest, lengths = 0, f"rows of {recipe.args.max_length} tokens"
+    else:
+        longest = max(PROMPT_TOKENS[part.source] for part in (recipe.prompts.parts or (recipe.prompts,)))
+        lengths = f"prompts of {longest} tokens, longest completions"
     model = str(recipe.model.model_name_or_path)
     if model.startswith("${"):  # what an earlier stage made: of the shape that its pipeline starts from
         first = next(stage for stage in load_pipeline(path.parent / "pipeline.yaml").stages if not stage.call)
@@ -43,7 +37,7 @@ def note(path: Path) -> str:
     fits = f"fits a card of {card} GB" if card else "more than one card has"
     return (
         f"# Memory planned: {made.needed / GIB:.1f} GiB, {fits}; most in the {made.limiting_phase.value} phase.\n"
-        f"#   (benchmarks/plan_recipes.py: prompts of {longest} tokens, longest completions; not measured)\n"
+        f"#   (benchmarks/plan_recipes.py: {lengths}; not measured)\n"
     )
 
 

@@ -165,7 +165,8 @@ class Watch(TrainerCallback):
                     self.phases[name] = max(self.phases.get(name, 0), live)
 
 
-def _named(owner, attribute: str, name) -> None:
+def named(owner, attribute: str, name) -> None:
+    """Lets the profiler know when a method runs."""
     function = getattr(owner, attribute)
 
     def wrapped(*args, **kwargs):
@@ -271,12 +272,12 @@ def build_trainer(setting: Setting, model: Path, output_dir: Path):
     trainer.remove_callback(PrinterCallback)
     watch = Watch(setting.iterations, others)
     trainer.add_callback(watch)
-    _named(trainer.accelerator, "backward", "backward")
+    named(trainer.accelerator, "backward", "backward")
     create = trainer.create_optimizer
 
     def create_optimizer(*a, **k):
         optimizer = create(*a, **k)
-        _named(optimizer, "step", "optimizer")
+        named(optimizer, "step", "optimizer")
         return optimizer
 
     trainer.create_optimizer = create_optimizer

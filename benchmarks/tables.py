@@ -275,16 +275,17 @@ def planner() -> str:
     record = json.loads((RESULTS / "planner.json").read_text())
     summary = record["summary"]
     lines = ["| plan | settings | median error, % | largest, % |", "|---|---|---|---|"]
-    for name, what in (("closed", "closed form"), ("exact", "`--exact`, the simulation")):
-        s = summary[name]
-        errors = f"{100 * s['median_error']:.2f} | {100 * s['largest_error']:.2f}"
-        lines.append(f"| {what} | {s['settings']} | {errors} |")
+    for found, of in ((summary, "GRPO and PPO"), (summary["stages"], "SFT, reward models, rejection sampling")):
+        for name, what in (("closed", "closed form"), ("exact", "`--exact`, the simulation")):
+            s = found[name]
+            errors = f"{100 * s['median_error']:.2f} | {100 * s['largest_error']:.2f}"
+            lines.append(f"| {of}: {what} | {s['settings']} | {errors} |")
     lines.append("")
     lines.append(
-        "Of the step's peak, over settings drawn at random (six small geometries; full, LoRA and QLoRA; GRPO "
-        "and PPO in its layouts; with and without checkpointing, shared prompts, padding), against "
-        f"our trainers really training on {record['environment']['device']}, by torch.profiler's memory events "
-        "([results](benchmarks/results/planner.json))."
+        "Of the step's peak, over settings drawn at random (six small geometries; full, LoRA and QLoRA; PPO "
+        "in its layouts; with and without checkpointing, shared prompts, padding), against "
+        f"our trainers, and TRL's for SFT and reward models, really training on {record['environment']['device']}, "
+        "by torch.profiler's memory events ([results](benchmarks/results/planner.json))."
     )
     return "\n".join(lines)
 

@@ -5,7 +5,11 @@ import shutil
 
 import pytest
 import yaml
+<<<<<<< HEAD
 from transformers import AutoTokenizer, GenerationConfig
+=======
+from safetensors.torch import load_file
+>>>>>>> f926e99 (The planner knows SFT, reward models and rejection sampling, and reads recipes, memory modes too)
 
 from tests.tiny import save_tiny_model, tiny_base_tokenizer, tiny_tokenizer
 from trl_grpo_plus.errors import UserError
@@ -87,6 +91,16 @@ def test_sft_of_an_adapter(recipe, grpo_plus, tmp_path):
     assert (tmp_path / "run/adapter_config.json").exists()
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert 0 < summary["parameters_trained"] < summary["parameters"] and summary["after"] is None
+
+
+def test_sft_of_4bit_weights_after_an_evaluation_trains_every_adapter(recipe, grpo_plus, tmp_path):
+    pytest.importorskip("bitsandbytes")
+    changes = {"use_peft": True, "lora_target_modules": "all-linear", "load_in_4bit": True, "max_steps": 2}
+    code, text = grpo_plus("train", recipe("sft", ROWS, **changes))
+    assert code == 0, text
+    weights = load_file(tmp_path / "run/adapter_model.safetensors")
+    up = {name: weight for name, weight in weights.items() if "lora_B" in name}  # all zero before training
+    assert len(up) == 14 and not [name for name, weight in up.items() if not weight.any()]
 
 
 def test_a_key_of_another_algorithm_is_named(recipe, grpo_plus):

@@ -17,6 +17,7 @@ from rich.console import Console
 from .callbacks import MetricsFile, ProgressDisplay, StopOnSignal
 from .errors import UserError
 from .prompts import load_demonstrations, load_preferences
+from .quantized import keep_trainable
 from .recipe import Recipe
 from .report import count_parameters, environment
 from .train import evaluate, find_checkpoint, load_tokenizer, measure_before, prepare_output, write_recipe
@@ -143,6 +144,7 @@ def _trainer(recipe: Recipe, rows: Any, held_out: Any, tokenizer: Any) -> Any:
         )
     except OSError as error:
         raise UserError(f"model_name_or_path: {model.model_name_or_path} cannot be loaded: {error}") from error
+    keep_trainable(trainer.model)  # it is evaluated before it trains
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
     return trainer

@@ -46,6 +46,27 @@ def test_what_is_there_all_the_time_is_counted_by_hand():
     assert eight_bit[Category.OPTIMIZER] == pytest.approx(2.03125 * n, rel=1e-4)
 
 
+def test_stages_without_rewards_hold_what_they_are_made_of():
+    geometry = load_geometry("qwen2.5-0.5b")
+    n, backbone = geometry.parameters, geometry.backbone_parameters
+    sft = plan("qwen2.5-0.5b", algorithm="sft", dtype="float32", accumulation=4)
+    assert list(sft.phases) == [Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
+    assert sft.phases[Phase.OPTIMIZER][Category.WEIGHTS_TRAINABLE] == 4 * n
+    assert sft.phases[Phase.OPTIMIZER][Category.OPTIMIZER] == 8 * n
+    scores = plan("qwen2.5-0.5b", algorithm="reward_model", dtype="float32").phases[Phase.OPTIMIZER]
+    assert scores[Category.WEIGHTS_TRAINABLE] == 4 * (backbone + geometry.hidden)  # a score head, no vocabulary's
+    assert scores[Category.GRADIENTS] == scores[Category.WEIGHTS_TRAINABLE]
+    options = {"prompt": 100, "completion": 900, "gradient_checkpointing": False}
+    pairs = plan("qwen2.5-0.5b", algorithm="reward_model", batch=4, **options).phases[Phase.FORWARD]
+    rows = plan("qwen2.5-0.5b", algorithm="sft", batch=8, **options).phases[Phase.FORWARD]
+    assert pairs[Category.ACTIVATIONS] == pytest.approx(rows[Category.ACTIVATIONS], rel=0.02)
+    drawn = plan("qwen2.5-0.5b", algorithm="rejection_sampling", group=4, batch=16, gpu="24GB")
+    assert list(drawn.phases) == [Phase.PREFILL, Phase.DECODE] and drawn.limits.group is None
+    assert drawn.by_category[Category.WEIGHTS_FROZEN] == 2 * n
+    keys_and_values = 16 * (512 + 1023) * 24 * 2 * 128 * 2  # rows, tokens but the last, layers, both, heads, bytes
+    assert keys_and_values <= drawn.phases[Phase.DECODE][Category.KV_CACHE] < 1.1 * keys_and_values
+
+
 @pytest.mark.parametrize(
     ("more", "options"),
     [({"completion": 2048}, {}), ({"prompt": 1024}, {}), ({"gradient_checkpointing": False}, {}),
@@ -103,7 +124,10 @@ def test_largest_is_a_search_that_misses_nothing():
      ({"group": 1}, "needs at least 2"), ({"promt": 3}, "did you mean `prompt`"), ({"completion": -1}, "--completion"),
      ({"lora_targets": ("wq",)}, "q_proj"), ({"gpu": "rtx9"}, "is not known"), ({"optimizer": "adam"}, "adamw"),
      ({"frozen_critic_copy": True, "critic": "shared"}, "frozen_critic_copy"), ({"batch": 2.5}, "whole number"),
-     ({"exact": True, "gpus": 4}, "closed form only")],
+     ({"exact": True, "gpus": 4}, "closed form only"),
+     ({"algorithm": "sft", "group": 4}, "not in groups"), ({"algorithm": "sft", "reference": True}, "grpo and ppo"),
+     ({"algorithm": "rejection_sampling", "mode": "qlora"}, "without quantisation"),
+     ({"algorithm": "rejection_sampling", "gpus": 2}, "one GPU")],
 )  # fmt: skip
 def test_bad_input_is_named(options, message):
     with pytest.raises(UserError, match=message):
@@ -158,7 +182,9 @@ def test_the_command_line():
     assert json.loads(shown.output)["setting"]["algorithm"] == "ppo"
     shown = runner.invoke(app, ["plan", "--model", "smollm2-135m", "--json", "--compare"])
     assert set(json.loads(shown.output)) == set(MODES)
-    for bad in (["--model", "qwen9"], ["--model", "smollm2-135m", "--gpus", "65"]):
+    shown = runner.invoke(app, ["plan", "--model", "qwen2.5-7b", "--algorithm", "sft", "--gpu", "rtx4090"])
+    assert "SFT" in shown.output and "micro-batch up to" in shown.output and "group" not in shown.output
+    for bad in ([], ["--model", "qwen9"], ["--model", "smollm2-135m", "--gpus", "65"]):
         assert isinstance(runner.invoke(app, ["plan", *bad]).exception, UserError)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 SEEDS = {2: True, 6: True, 9: True, 10: False}  # and whether the simulation is compared as well
+STAGES = {1: "sft", 13: "reward_model", 11: "rejection_sampling"}
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +30,17 @@ def test_plans_hold(seed, scratch, monkeypatch):
     if SEEDS[seed]:
         exact = plan(setting, exact=True).peak / measured - 1
         assert abs(exact) < 0.005, f"simulation {exact:+.3%} on {describe(setting)}"
+
+
+@pytest.mark.parametrize("seed", STAGES, ids=STAGES.values())
+def test_plans_of_stages_hold(seed, scratch, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from planner_truth_stages import draw_stage, measure_stage
+
+    from trl_grpo_plus.memory.plan import plan
+
+    setting = draw_stage(random.Random(seed))
+    assert setting.algorithm == STAGES[seed]
+    measured = measure_stage(setting, scratch)["all"]
+    for exact in (False, True):
+        assert abs(plan(setting, exact=exact).peak / measured - 1) < 0.02, (exact, setting)

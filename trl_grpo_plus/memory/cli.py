@@ -1,4 +1,4 @@
-"""`grpo-plus plan`: what a run will hold, before it starts. Nothing heavy is imported unless `--exact` is given."""
+"""`grpo-plus plan`: what a run will hold, before it starts. Of a model's plan, nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from ..errors import UserError
 
 
 def plan_command(
-    model: Annotated[str, typer.Option(help="Built-in name, directory with a config.json, or id of the Hub.")],
-    algorithm: Annotated[str, typer.Option(help="grpo or ppo.")] = "grpo",
+    context: typer.Context,
+    recipe: Annotated[str, typer.Argument(help="A recipe (YAML), whose run is planned; options given win.")] = "",
+    model: Annotated[str, typer.Option(help="Built-in name, directory with a config.json, or id of the Hub.")] = "",
+    algorithm: Annotated[str, typer.Option(help="grpo, ppo, sft, reward_model or rejection_sampling.")] = "grpo",
     mode: Annotated[str, typer.Option(help="full, lora or qlora.")] = "lora",
     prompt: Annotated[int, typer.Option(help="Longest prompt, in tokens.")] = 512,
     completion: Annotated[int, typer.Option(help="Longest completion, in tokens.")] = 1024,
-    group: Annotated[int, typer.Option(help="Completions per prompt; 0: 8 for GRPO, 1 for PPO.")] = 0,
+    group: Annotated[int, typer.Option(help="Completions per prompt; 0: 8, and 1 for PPO.")] = 0,
     batch: Annotated[int, typer.Option(help="Completions of a micro-batch, per_device_train_batch_size.")] = 8,
     accumulation: Annotated[int, typer.Option(help="Micro-batches of a step; 0: as few as make whole groups.")] = 0,
     gpu: Annotated[str, typer.Option(help="A GPU by name (rtx4090) or memory (24GB): fits, and what would.")] = "",
@@ -55,20 +57,37 @@ def plan_command(
         "optimizer": optimizer, "device": device,
     }  # fmt: skip
     console = Console()
+    if not recipe and not model:
+        raise UserError("plan what? Name a recipe (grpo-plus plan RECIPE.yaml) or a model (--model)")
     if compare:
+        if recipe:
+            raise UserError("--compare plans a model in every mode: leave the recipe out, and name --model")
         _compare(console, model, options, gpu or None, exact, as_json)
         return
-    if exact:
+    if exact or recipe:
         from .._quiet import quiet
 
         quiet()
-    made = plan(model, gpu=gpu or None, exact=exact, **options)
+    if recipe:
+        from ..recipe_plan import load_for_planning, plan_recipe
+
+        given = {name: value for name, value in options.items() if _was_given(context, name) and name != "prompt"}
+        made = plan_recipe(
+            load_for_planning(recipe), prompt, model or None, gpu=gpu or None, exact=exact, changes=given
+        )
+    else:
+        made = plan(model, gpu=gpu or None, exact=exact, **options)
     if as_json:
         print(made.to_json())
         return
     console.print(made.table())
     for line in verdict(made):
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _compare(

@@ -60,7 +60,7 @@ def weights_only(setting: Setting) -> Bytes:
         return int(quantized * NF4_BYTES) + (parameters - quantized) * width
 
     policy, backbone = model(geometry.parameters), model(geometry.backbone_parameters)
-    trained = geometry.parameters if setting.mode == "full" else 0
+    trained = geometry.parameters if setting.mode == "full" and setting.trains else 0
     found = {Category.WEIGHTS_TRAINABLE if trained else Category.WEIGHTS_FROZEN: policy}
     if setting.has_reference_model:
         found[Category.REFERENCE] = policy
@@ -85,8 +85,8 @@ def training_shape(setting: Setting) -> Shape:
     Packed, a prompt's last token heads each of its completions' segments, and their last tokens are not run.
     """
     G, B, P, C = setting.rows_per_prompt, setting.batch, setting.prompt, setting.completion
-    masked = setting.padding and B > 1
-    packs = not (setting.ppo and setting.critic == "shared")  # its value head reads the policy's own forward
+    masked = setting.padding and setting.forward_rows > 1
+    packs = setting.rl and not (setting.ppo and setting.critic == "shared")  # whose value head reads that very forward
     if setting.share_prompt and packs:
         prompts = -(-B // G)
         tokens = prompts * (P - 1) + B * C
@@ -96,7 +96,7 @@ def training_shape(setting: Setting) -> Shape:
             return Shape(rows=1, columns=P - 1 + rows * C, masked=masked, packed=(1, P - 1, rows, C))
         if budget is not None or tokens <= _PACKING_PAYS * B * setting.span:
             return Shape(rows=1, columns=tokens, masked=masked, packed=(prompts, P - 1, B, C))
-    return Shape(rows=B, columns=setting.span, masked=masked)
+    return Shape(rows=setting.forward_rows, columns=setting.span, masked=masked)
 
 
 def forwards(setting: Setting) -> int:
@@ -131,13 +131,15 @@ class _Step:
         s, ledger = self.setting, self.ledger
         adapter = None if s.mode == "full" else s.adapter_width
         policy = Style(
-            base_width=s.base_width, autocast=s.autocast, four_bit=s.mode == "qlora", trained=s.mode == "full",
-            adapter_width=adapter, rank=s.lora_rank, targets=s.lora_targets, checkpointed=s.gradient_checkpointing,
+            base_width=s.base_width, autocast=s.autocast, four_bit=s.mode == "qlora",
+            trained=s.mode == "full" and s.trains, adapter_width=adapter, rank=s.lora_rank, targets=s.lora_targets,
+            checkpointed=s.gradient_checkpointing,
         )  # fmt: skip
         frozen = replace(policy, trained=False, adapter_width=None, checkpointed=False)
         # The weights of a model that was loaded require gradients, unless a critic's adapter was put into it.
         loaded = replace(frozen, trained=s.mode != "qlora" and not (s.ppo and s.critic == "adapter"))
-        self.policy = Model(ledger, s.geometry, policy, self.depth)
+        scores = s.algorithm == "reward_model"
+        self.policy = Model(ledger, s.geometry, policy, self.depth, head=not scores)
         self.reference: Model | None = None
         self.critic: Model | None = None
         self.reward_model: Model | None = None
@@ -152,6 +154,11 @@ class _Step:
             )
             self.reward_model = self._model(style, head=False)
         self.trained = [*self.policy.parameters, *(self.critic_parameters if s.ppo else [])]
+        if scores:
+            self.score = ledger.new(s.geometry.hidden, s.base_width, Category.WEIGHTS_TRAINABLE, needs_grad=True)
+            self.trained.append(self.score)
+        if not s.trains:
+            self.trained = []
         for parameter in self.trained:
             per_parameter = OPTIMIZERS[s.optimizer][parameter.width]
             self.held.append(ledger.new(int(parameter.elements * per_parameter), 1, Category.OPTIMIZER))
@@ -190,7 +197,8 @@ class _Step:
         s, ledger = self.setting, self.ledger
         with ledger.making(Category.ACTIVATIONS):
             with ledger.no_grad():
-                self._rollout()
+                if s.generates:
+                    self._rollout()
                 if self.reward_model is not None:
                     shape = Shape(rows=s.rows, columns=s.span, masked=s.padding and s.rows > 1)
                     self._values(self.reward_model, shape, Phase.REWARD)
@@ -201,14 +209,16 @@ class _Step:
                 if s.ppo:
                     shape = Shape(rows=s.batch, columns=s.span, masked=s.padding and s.batch > 1)
                     self._values(self.critic or self.policy, shape, Phase.CRITIC_VALUES)
-            for _ in range(min(s.steps * forwards(s), 2)):  # in the second, the gradients of the first are there
-                self._train()
-        ledger.mark(f"{Phase.OPTIMIZER}|update")
+            if s.trains:
+                for _ in range(min(s.steps * forwards(s), 2)):  # in the second, the gradients of the first are there
+                    self._train()
+        if s.trains:
+            ledger.mark(f"{Phase.OPTIMIZER}|update")
         return {moment: peak for moment, peak in ledger.peaks.items() if moment and "|middle" not in moment}
 
     def _rollout(self) -> None:
         s, ledger, geometry = self.setting, self.ledger, self.setting.geometry
-        prompts = max(s.rows // s.rows_per_prompt, 1)
+        prompts = -(-s.rows // s.rows_per_prompt)
         # accelerate's autocast wraps the model's own forward, which PEFT's `generate` goes around.
         autocast = s.autocast and s.mode == "full"
         with self._policy_autocast(autocast):
@@ -287,9 +297,12 @@ class _Step:
         del self.policy.boundaries[:]
         hidden = self.policy.backbone(self.forward_shape, self._enter(Phase.FORWARD))
         shared = s.ppo and s.critic == "shared" and self.forward_shape.packed is None
-        logps = log_probs(self.policy, hidden, self.scored, on_cuda=self.on_cuda)
+        if s.algorithm == "reward_model":  # a score at every position; the last one of each row counts
+            scored = self.policy.product(hidden, self.score, hidden.elements // s.geometry.hidden)
+        else:
+            scored = log_probs(self.policy, hidden, self.scored, on_cuda=self.on_cuda)
         self.policy.leave_autocast()
-        losses = [logps]
+        losses = [scored]
         parts = [(self.policy.boundaries, "policy")]
         if s.ppo:
             if self.critic is not None:
@@ -305,9 +318,9 @@ class _Step:
                 del wide
             losses.append(values)
             del values
-        del hidden, logps
+        del hidden, scored
         ledger.mark(f"{Phase.FORWARD}|loss")
-        small = loss_tensors(ledger, s.batch * s.completion)
+        small = loss_tensors(ledger, s.forward_rows * (1 if s.algorithm == "reward_model" else s.completion))
         loss = ledger.op([*losses, small], 1, 4, saves=[small])
         del losses, small
         ledger.mark(f"{Phase.BACKWARD}|start")

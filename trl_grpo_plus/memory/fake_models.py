@@ -92,7 +92,7 @@ class Models:
 
     def optimizer(self) -> Any:
         """Returns an optimizer whose state is that of a later step."""
-        optimizer = torch.optim.AdamW(self.trained, lr=1e-5, fused=True)
+        optimizer = torch.optim.AdamW(self.trained or [torch.zeros(0)], lr=1e-5, fused=True)
         for p in self.trained:
             if self.setting.optimizer == "adamw":
                 moments = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
@@ -121,12 +121,15 @@ def build_models(setting: Setting, depth: int, fake: FakeTensorMode) -> Models:
     own = [p for p in models.policy.parameters() if p.requires_grad and id(p) not in critic_ids]
     models.trained = [*own, *(models.critic.trained.values() if models.critic is not None else ())]
     for model in modules:
-        model.train()
+        model.train(setting.trains)
+    if not setting.trains:
+        models.trained = []
+        models.policy.requires_grad_(False)
     on_reference = setting.ppo and setting.critic == "adapter" and setting.mode == "full"
     for model in (None if on_reference else models.reference, models.reward_model):
         if model is not None:  # layers are checkpointed in training mode only
             model.eval()
-    if setting.gradient_checkpointing:
+    if setting.gradient_checkpointing and setting.trains:
         models.checkpoint()
     if setting.autocast:
         for model in (models.policy, models.reference, models.critic, models.reward_model):
@@ -147,20 +150,24 @@ def _on_meta(setting: Setting, depth: int) -> Models:
                 parameter.requires_grad_(False)
         return model
 
-    policy = load()
+    scores = setting.algorithm == "reward_model"
+    if scores or setting.reward_model:
+        config.num_labels = 1
+    policy = load(AutoModelForSequenceClassification if scores else AutoModelForCausalLM)
     lora = None
     if setting.mode != "full":
         lora = LoraConfig(
             r=setting.lora_rank,
             target_modules=list(setting.lora_targets) if setting.lora_targets else "all-linear",
-            task_type="CAUSAL_LM",
+            task_type="SEQ_CLS" if scores else "CAUSAL_LM",
         )
         policy = get_peft_model(policy, lora)
         if setting.mode == "qlora":
             for parameter in policy.parameters():
                 if parameter.requires_grad:
                     parameter.data = parameter.data.to(torch.bfloat16)
-    add_fused_lm_head(policy.get_base_model() if lora else policy, outputs=("log_probs", "entropy"))
+    if not scores:
+        add_fused_lm_head(policy.get_base_model() if lora else policy, outputs=("log_probs", "entropy"))
     models = Models(setting, policy)
     if setting.has_reference_model:
         models.reference = load()
@@ -170,7 +177,6 @@ def _on_meta(setting: Setting, depth: int) -> Models:
         if setting.frozen_critic_copy:
             models.frozen_critic = copy.deepcopy(models.critic).requires_grad_(False)
     if setting.reward_model:
-        config.num_labels = 1
         models.reward_model = load(AutoModelForSequenceClassification)
     return models
 

@@ -177,6 +177,7 @@ class Model:
         x = ledger.op([self.embedding], T * H, w)
         if self.geometry.scaled_embedding:
             x = ledger.op([x], T * H, w)
+        inputs_embeds = x  # a local variable there too, until the end
         if self.style.checkpointed and self.style.adapter_width is not None:
             x.needs_grad = ledger.grad_mode  # `enable_input_require_grads`
         positions = shape.tokens if shape.packed else shape.columns
@@ -195,7 +196,9 @@ class Model:
             enter("head")
         self.boundaries.append((ledger._order, "head"))
         del mask
-        return self.norm(x, self.final_norm)
+        out = self.norm(x, self.final_norm)
+        del inputs_embeds
+        return out
 
     def _run_layer(self, layer: _Layer, x: Tensor, shape: Shape, rope: Tensor, mask: Tensor | None) -> Tensor:
         if not self.style.checkpointed:
@@ -334,8 +337,8 @@ class Model:
             x = x if self.style.autocast else self._to(x, A.width)
         else:
             x = self._to(x, A.width)
-        low = self._product(x, A, T * self.style.rank)
-        high = self._product(low, B, n)
+        low = self.product(x, A, T * self.style.rank)
+        high = self.product(low, B, n)
         del low
         high = ledger.op([high], n, high.width)  # times alpha / r
         out = ledger.op([base, high], n, max(base.width, high.width), passes=True)
@@ -346,14 +349,14 @@ class Model:
         ledger, linear = self.ledger, weight.linear
         n = x.elements // linear.inputs * linear.outputs
         if not self.style.four_bit:
-            return self._product(x, weight.weight, n, bias=weight.bias)
+            return self.product(x, weight.weight, n, bias=weight.bias)
         dense = linear.weights * 2
         ledger.scratch(dense, Category.WEIGHT_CASTS)
         given = x.width
         x = self._to(x, 2)
         return self._to(ledger.op([x], n, 2, saves=[weight.weight], backward_scratch=dense), given)
 
-    def _product(self, x: Tensor, weight: Tensor, elements: int, bias: Tensor | None = None) -> Tensor:
+    def product(self, x: Tensor, weight: Tensor, elements: int, bias: Tensor | None = None) -> Tensor:
         x, w = self.cast(x), self.cast_weight(weight)
         saves = [x] if w.needs_grad else []
         if x.needs_grad:

@@ -1,4 +1,4 @@
-"""`plan`: what a run of GRPO or PPO will hold, by phase and category, before it starts.
+"""`plan`: what a run will hold, by phase and category, before it starts: GRPO, PPO, and the stages around them.
 
     made = plan("qwen2.5-7b", algorithm="grpo", mode="qlora", prompt=512, completion=1024, group=8, gpu="24GB")
     made.peak                       bytes of tensors
@@ -40,7 +40,7 @@ class Limits:
     Args:
         batch: Completions of a micro-batch.
         completion: Tokens.
-        group: Completions per prompt.
+        group: Completions per prompt; of GRPO and PPO only.
         capped: Names of those that were only limited by how far was searched.
     """
 
@@ -205,7 +205,7 @@ def _notes(setting: Setting) -> Iterable[str]:
         )
     if setting.ppo and setting.gpus > 1:
         yield "PPOTrainer runs on one device or with DDP: these figures are arithmetic"
-    if setting.optimizer.startswith("paged"):
+    if setting.trains and setting.optimizer.startswith("paged"):
         yield "a paged optimizer's state may leave the GPU when memory runs short; here it is counted"
 
 
@@ -229,10 +229,13 @@ def find_limits(setting: Setting, fits: Callable[[Setting], bool]) -> Limits:
     G, B = setting.rows_per_prompt, setting.batch
     batch = largest(batches(G), lambda batch: fits(setting.but(batch=batch)))
     completion = largest(range(1, _LONGEST + 1), lambda tokens: fits(setting.but(completion=tokens)))
-    least = 2 if setting.algorithm == "grpo" else 1
-    groups = [g for g in range(least, B) if B % g == 0] + [g for g in range(B, _LARGEST + 1, B) if g >= least]
-    group = largest(groups, lambda group: fits(setting.but(group=group)))
-    found = {"batch": (batch, batches(G)[-1]), "completion": (completion, _LONGEST), "group": (group, groups[-1])}
+    found = {"batch": (batch, batches(G)[-1]), "completion": (completion, _LONGEST)}
+    group = None
+    if setting.rl:
+        least = 2 if setting.algorithm == "grpo" else 1
+        groups = [g for g in range(least, B) if B % g == 0] + [g for g in range(B, _LARGEST + 1, B) if g >= least]
+        group = largest(groups, lambda group: fits(setting.but(group=group)))
+        found["group"] = (group, groups[-1])
     capped = tuple(name for name, (value, most) in found.items() if value == most)
     return Limits(batch=batch, completion=completion, group=group, capped=capped)
 

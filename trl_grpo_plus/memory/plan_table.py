@@ -9,8 +9,15 @@ from rich.table import Table
 
 from .categories import Category
 from .devices import GIB, MIB
-from .plan import Limits, Plan
+from .plan import Plan
 
+_ALGORITHMS = {
+    "grpo": "GRPO",
+    "ppo": "PPO",
+    "sft": "SFT",
+    "reward_model": "reward model",
+    "rejection_sampling": "rejection sampling",
+}
 _SHOWN = {
     "weights": (Category.WEIGHTS_TRAINABLE, Category.WEIGHTS_FROZEN),
     "reference": (Category.REFERENCE,),
@@ -41,7 +48,7 @@ def plan_table(plan: Plan) -> Table:
     unit, name = unit_of(plan.peak)
     names = [n for n, group in _SHOWN.items() if any(alive.get(c) for alive in plan.phases.values() for c in group)]
     table = Table(title=title_of(plan), title_justify="left", caption=f"{name} at the peak of each phase")
-    table.add_column("phase")
+    table.add_column("phase", no_wrap=True)
     for each in names:
         table.add_column(each, justify="right")
     table.add_column("total", justify="right")
@@ -56,11 +63,17 @@ def plan_table(plan: Plan) -> Table:
 def title_of(plan: Plan) -> str:
     """Returns what was planned, in a line."""
     s = plan.setting
+    if s.rl:
+        shape = f"prompt {s.prompt}, completion {s.completion}, group {s.group}, micro-batch {s.batch} x {s.steps}"
+    elif s.trains:
+        shape = f"{'rows' if s.algorithm == 'sft' else 'pairs'} of {s.span} tokens, micro-batch {s.batch} x {s.steps}"
+    else:
+        shape = f"prompt {s.prompt}, completion {s.completion}, {s.group} per prompt, {s.batch} at once"
     parts = [
         f"{s.geometry.name} ({s.geometry.parameters / 1e9:.2f} billion parameters)",
-        s.algorithm.upper() + (f", critic {s.critic}" if s.ppo else ""),
+        _ALGORITHMS[s.algorithm] + (f", critic {s.critic}" if s.ppo else ""),
         s.mode if s.mode != "full" else f"full, {s.dtype}",
-        f"prompt {s.prompt}, completion {s.completion}, group {s.group}, micro-batch {s.batch} x {s.steps}",
+        shape,
     ]
     if s.gpus > 1:
         parts.append(f"each of {s.gpus} GPUs")
@@ -81,13 +94,17 @@ def verdict(plan: Plan) -> list[str]:
         there = f"{size_text(plan.device_bytes, unit)} {name} of {plan.device_name}"
         lines.append(f"Fits in the {there}." if plan.fits else f"Does not fit in the {there}.")
     if plan.limits is not None:
-        lines.append("Each by itself, the rest as planned: " + ", ".join(_limit_texts(plan.limits)) + ".")
+        lines.append("Each by itself, the rest as planned: " + ", ".join(_limit_texts(plan)) + ".")
     return [*lines, *(f"Note: {note}." for note in plan.notes)]
 
 
-def _limit_texts(limits: Limits) -> list[str]:
+def _limit_texts(plan: Plan) -> list[str]:
+    limits = plan.limits
+    assert limits is not None
     texts = []
-    for field, what in (("batch", "micro-batch"), ("completion", "completion"), ("group", "group")):
+    names = {"batch": "micro-batch" if plan.setting.trains else "completions at once", "completion": "completion"}
+    names |= {"group": "group"} if plan.setting.rl else {}
+    for field, what in names.items():
         value = getattr(limits, field)
         if value is None:
             texts.append(f"no {what} fits")

@@ -10,7 +10,8 @@ from typing import Any
 from ..errors import UserError, did_you_mean
 from .geometry import Geometry, load_geometry
 
-ALGORITHMS = ("grpo", "ppo")
+ALGORITHMS = ("grpo", "ppo", "sft", "reward_model", "rejection_sampling")
+_IN_GROUPS = ("grpo", "rejection_sampling")
 MODES = ("full", "lora", "qlora")
 CRITICS = ("separate", "adapter", "shared")
 DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -26,13 +27,14 @@ OPTIMIZERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A run of GRPO or PPO.
+    """A run of GRPO or PPO, or of a stage around them.
 
     Lengths are the longest that occur, in tokens: every completion is taken to reach `completion`.
 
     Args:
         geometry: The policy's shape; critic, reference and reward model have it too.
-        algorithm: `grpo` or `ppo`.
+        algorithm: `grpo` or `ppo`; `sft` and `reward_model`, trained by TRL's trainers on rows of a prompt and a
+            completion; `rejection_sampling`, which generates only.
         mode: What is trained: `full` all weights, `lora` an adapter, `qlora` an adapter on 4-bit weights.
         dtype: Of the weights that are loaded. (TRL's own default is float32.)
         autocast: Matrices are multiplied in bfloat16 (`bf16=True`, TRL's default).
@@ -40,7 +42,8 @@ class Setting:
         prompt: P, prompt tokens.
         completion: C, completion tokens.
         group: G, completions per prompt.
-        batch: Completions of a micro-batch, `per_device_train_batch_size`.
+        batch: Completions of a micro-batch, `per_device_train_batch_size`; of a reward model's training, pairs; of
+            rejection sampling, completions that are drawn at once.
         accumulation: Micro-batches of an optimizer step; `None`: as few as make whole groups.
         steps_per_generation: Micro-batches of a generation batch; `None`: those of an optimizer step, as in TRL.
         share_prompt: Each distinct prompt of a micro-batch runs once, without padding (GRPO's forwards).
@@ -98,8 +101,9 @@ class Setting:
                 raise UserError(
                     f"--{name} {value!r}: expected {', '.join(choices)}{did_you_mean(str(value), choices)}"
                 )
-        object.__setattr__(self, "group", self.group or (8 if self.algorithm == "grpo" else 1))
-        object.__setattr__(self, "iterations", self.iterations or (1 if self.algorithm == "grpo" else 4))
+        self._check_algorithm()
+        object.__setattr__(self, "group", self.group or (8 if self.algorithm in _IN_GROUPS else 1))
+        object.__setattr__(self, "iterations", self.iterations or (4 if self.ppo else 1))
         if self.reference is None:
             object.__setattr__(self, "reference", self.algorithm == "ppo")
         for name in ("prompt", "completion", "group", "batch", "accumulation", "lora_rank", "gpus", "iterations",
@@ -109,6 +113,8 @@ class Setting:
                 raise UserError(f"--{name.replace('_', '-')} {value!r}: expected a whole number from 1 upwards")
         if self.algorithm == "grpo" and self.group == 1:
             raise UserError("--group 1: GRPO compares completions of one prompt, and needs at least 2")
+        if self.accumulation is None and not self.trains:
+            object.__setattr__(self, "accumulation", 1)
         if self.accumulation is None:
             object.__setattr__(self, "accumulation", math.lcm(self.batch, self.rows_per_prompt) // self.batch)
         if self.frozen_critic_copy and self.critic != "separate":
@@ -119,11 +125,45 @@ class Setting:
             if wrong or not self.lora_targets:
                 raise UserError(f"lora_targets {list(self.lora_targets)}: expected some of {', '.join(names)}")
 
+    def _check_algorithm(self) -> None:
+        """Refuses what an algorithm does not have."""
+        if self.rl:
+            return
+        if self.reference or self.reward_model or (self.iterations or 1) > 1:
+            raise UserError(f"--reference, --reward-model and --iterations are for grpo and ppo, not {self.algorithm}")
+        if self.algorithm != "rejection_sampling":
+            if (self.group or 1) > 1:
+                raise UserError(f"--group {self.group}: rows of {self.algorithm} are not in groups")
+            return
+        if self.gpus > 1:
+            raise UserError(f"--gpus {self.gpus}: rejection_sampling runs on one GPU")
+        if self.mode == "qlora":
+            raise UserError("--mode qlora: rejection_sampling loads its model without quantisation; use full or lora")
+        object.__setattr__(self, "autocast", False)  # it generates in the dtype of the weights
+
     # What follows from the fields
 
     @property
     def ppo(self) -> bool:
         return self.algorithm == "ppo"
+
+    @property
+    def rl(self) -> bool:
+        """Whether it samples, scores and trains."""
+        return self.algorithm in ("grpo", "ppo")
+
+    @property
+    def generates(self) -> bool:
+        return self.rl or not self.trains
+
+    @property
+    def trains(self) -> bool:
+        return self.algorithm != "rejection_sampling"
+
+    @property
+    def forward_rows(self) -> int:
+        """Rows of a micro-batch: a reward model's are a chosen and a rejected one per pair."""
+        return self.batch * (2 if self.algorithm == "reward_model" else 1)
 
     @property
     def rows_per_prompt(self) -> int:
@@ -143,8 +183,8 @@ class Setting:
 
     @property
     def rows(self) -> int:
-        """Completions of a generation batch on one device."""
-        return self.batch * (self.steps_per_generation or self.steps)
+        """Rows on the device at once: those of a generation batch, or of an optimizer step."""
+        return self.forward_rows * (self.steps_per_generation or self.steps)
 
     @property
     def base_width(self) -> int:

@@ -84,9 +84,10 @@ class _Simulation:
         with tracker, tracker.region(Phase.OTHER, Category.OTHER):
             self._register()
             self.batch = self._micro_batch()
-            self.rollout_ids = torch.zeros(s.rows, s.span * 3, dtype=torch.long)
+            self.ids = torch.zeros(s.rows, s.span * 3, dtype=torch.long)  # of a whole step, with masks
             with torch.no_grad():
-                self._rollout()
+                if s.generates:
+                    self._rollout()
                 if models.reward_model is not None:
                     with tracker.region(Phase.REWARD, Category.ACTIVATIONS):
                         self._reward(models.reward_model)
@@ -99,6 +100,8 @@ class _Simulation:
                 if models.critic is not None:
                     with tracker.region(Phase.CRITIC_VALUES, Category.ACTIVATIONS):
                         self._values(models.old_critic)
+            if not s.trains:
+                return
             for _ in range(min(s.steps, 2)):
                 self._train()
             if s.steps > 1 and s.padding and self.batch[2] is not None:
@@ -126,8 +129,8 @@ class _Simulation:
         shape = training_shape(s)
         layout = None
         with torch.utils._python_dispatch._disable_current_modes():
-            ids = torch.zeros(s.batch, s.span, dtype=torch.long)
-            for row in range(s.batch):
+            ids = torch.zeros(s.forward_rows, s.span, dtype=torch.long)
+            for row in range(s.forward_rows):
                 ids[row, : s.prompt] = row // s.rows_per_prompt
             mask = torch.ones_like(ids)
             if s.padding and padded:
@@ -146,7 +149,7 @@ class _Simulation:
 
     def _rollout(self) -> None:
         s, tracker, policy = self.setting, self.tracker, self.models.causal_lm
-        prompts = max(s.rows // s.rows_per_prompt, 1)
+        prompts = -(-s.rows // s.rows_per_prompt)
         # PEFT's `generate` goes around accelerate's autocast, which wraps the forward of its own model.
         context = self.autocast if s.mode == "full" else contextlib.nullcontext
         cache = DynamicCache(config=policy.config)
@@ -175,7 +178,7 @@ class _Simulation:
                 mask = torch.ones(s.rows, s.span - 1, dtype=torch.long)
                 logits = policy(input_ids=ids, attention_mask=mask, past_key_values=cache, logits_to_keep=1).logits
                 self._sample(logits[:, -1])
-        if s.gradient_checkpointing:
+        if s.gradient_checkpointing and s.trains:
             self.models.checkpoint()
 
     def _sample(self, logits: torch.Tensor) -> None:
@@ -215,7 +218,7 @@ class _Simulation:
             )[0]
         labels = ids.masked_fill(mask == 0, -100)
         labels[:, : s.prompt] = -100
-        with self.autocast(), self._masked(s.batch):
+        with self.autocast(), self._masked(len(ids)):
             given = {"labels": labels} if s.device == "cpu" else {"shift_labels": labels[:, s.prompt :]}
             with _completion_only(model, s) if s.device == "cuda" else contextlib.nullcontext():
                 outputs = model(input_ids=ids, attention_mask=mask, fused_lm_head=True, **given)
@@ -229,6 +232,25 @@ class _Simulation:
         return values[:, :-1]
 
     def _train(self) -> None:
+        if self.setting.rl:
+            self._train_policy()
+            return
+        tracker = self.tracker
+        with tracker.region(Phase.FORWARD, Category.ACTIVATIONS):
+            loss = self._pairs() if self.setting.algorithm == "reward_model" else self._log_probs(self.models.policy)
+            loss = -loss.sum()
+        with tracker.region(Phase.BACKWARD, Category.ACTIVATIONS):
+            loss.backward()  # type: ignore[no-untyped-call]
+
+    def _pairs(self) -> torch.Tensor:
+        """What TRL's `RewardTrainer` does (Bradley and Terry's model of pairs)."""
+        ids, mask, _ = self.batch
+        with self.autocast(), self._masked(len(ids)):
+            scores = self.models.policy(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        chosen, rejected = torch.chunk(scores.squeeze(-1), chunks=2)
+        return torch.nn.functional.logsigmoid(chosen - rejected)
+
+    def _train_policy(self) -> None:
         s, tracker, models = self.setting, self.tracker, self.models
         advantages = torch.zeros(s.batch, s.completion)
         with tracker.region(Phase.FORWARD, Category.ACTIVATIONS):

@@ -45,6 +45,9 @@ def sample_and_select(recipe: Recipe, console: Console) -> dict[str, Any]:
     from ..evaluation.models import model_fingerprint
 
     config, name = recipe.args, recipe.model.model_name_or_path
+    for key in ("load_in_4bit", "load_in_8bit", "use_peft"):
+        if getattr(recipe.model, key):
+            raise UserError(f"{recipe.path}: rejection sampling has no `{key}`: its model is loaded as it is; drop it")
     started = time.perf_counter()
     output = Path(config.output_dir)
     rewards = build_rewards(config.rewards)
@@ -72,6 +75,8 @@ def sample_and_select(recipe: Recipe, console: Console) -> dict[str, Any]:
         ),
         output_dir=output / "samples",
         dtype=recipe.model.dtype or "auto",
+        use_cpu=config.use_cpu,
+        trust_remote_code=config.trust_remote_code,
     )
     chosen = select(
         [_candidate(each, config.threshold) for each in result.scored],
