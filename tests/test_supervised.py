@@ -5,11 +5,8 @@ import shutil
 
 import pytest
 import yaml
-<<<<<<< HEAD
-from transformers import AutoTokenizer, GenerationConfig
-=======
 from safetensors.torch import load_file
->>>>>>> f926e99 (The planner knows SFT, reward models and rejection sampling, and reads recipes, memory modes too)
+from transformers import AutoTokenizer, GenerationConfig
 
 from tests.tiny import save_tiny_model, tiny_base_tokenizer, tiny_tokenizer
 from trl_grpo_plus.errors import UserError
