@@ -9,6 +9,7 @@ import pytest
 from tests.rewards.sandbox.conftest import start
 from trl_grpo_plus.errors import UserError
 from trl_grpo_plus.rewards import build_rewards
+from trl_grpo_plus.rewards.code_task import Task, with_fewer_cases
 
 DATA = Path(__file__).parents[1] / "data"
 ADD = "def add(a, b):\n    return a + b"
@@ -119,8 +120,21 @@ def test_partial_credit():
     assert verdict("print(3)", cases).value == 0.0
 
 
+def test_fewer_cases_are_spread_over_all_and_reach_the_last():
+    cases = [[str(i), str(i)] for i in range(100)]
+    assert verdict("print(input())", cases, max_cases=8, cpu_s=1.0).value == 1.0
+    task = Task(cases=tuple(map(tuple, cases)), calls=tuple((c[0], (c[1],)) for c in cases))
+    ran = [int(given) for given, _ in with_fewer_cases(task, 8).cases]
+    assert ran == [11, 24, 36, 49, 61, 74, 86, 99] == [int(c) for c, _ in with_fewer_cases(task, 8).calls]
+    assert [len(with_fewer_cases(task, n).cases) for n in (1, 7, 99, 100, 101, None)] == [1, 7, 99, 100, 100, 100]
+    only_others = "i = int(input())\nprint(i if i % 2 == 0 else -1)"
+    assert verdict(only_others, [["1", "1"], ["2", "2"]], max_cases=1).value == 1.0
+    assert verdict(only_others, [["1", "1"], ["2", "2"]], max_cases=2).value == 0.0
+
+
 def test_options_that_cannot_work():
     for options, message in [
+        ({"max_cases": 0}, "max_cases must be positive"),
         ({"credit": "half"}, "credit"),
         ({"cpu_s": 0}, "cpu_s must be a positive number"),
         ({"memory_mib": 10}, "memory_mib must be at least 64"),

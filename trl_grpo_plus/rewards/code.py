@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ..errors import UserError
-from .code_task import Task, task_of, typing_imports
+from .code_task import Task, task_of, typing_imports, with_fewer_cases
 from .program import extract, prompt_code
 from .registry import Row, register
 from .sandbox import (
@@ -59,6 +59,8 @@ class Code:
         file_kib: Largest file that it may make in its scratch directory.
         tolerance: How far a number that is printed, or returned where results are kept as JSON, may be off, absolute
             or relative, where the expected one has a decimal point; 0 compares texts.
+        max_cases: Cases of stdin, or calls, that are run of each row, spread over all of them; `None` runs all. It
+            bounds the time of a slow but right program: each case of stdin may take `cpu_s`.
         level: Level of isolation, `auto` for the strongest that passes its self-test here.
         min_level: The weakest level that `auto` may take; `None` is `landlock`.
         runner: With level `external`: `module:function` that runs programs.
@@ -77,6 +79,7 @@ class Code:
         output_kib: int = 1024,
         file_kib: int = 1024,
         tolerance: float = 1e-6,
+        max_cases: int | None = None,
         level: str = AUTO,
         min_level: str | None = None,
         runner: str | None = None,
@@ -87,6 +90,9 @@ class Code:
             raise UserError(f"tolerance must be in [0, 1), found {tolerance!r}")
         if (runner is not None) != (level == EXTERNAL):
             raise UserError(f"`runner` and level `{EXTERNAL}` go together, found level {level!r}, runner {runner!r}")
+        if max_cases is not None and max_cases < 1:
+            raise UserError(f"max_cases must be positive, or none for all cases, found {max_cases}")
+        self._max_cases = max_cases
         self._column = column
         self._credit = credit
         self._limits = Limits(cpu_s, wall_s, memory_mib, output_kib, file_kib)
@@ -116,7 +122,7 @@ class Code:
                 `test_setup_code` or `test_imports`, which go before the tests.
         """
         try:
-            task = task_of(row.get(self._column), row)
+            task = with_fewer_cases(task_of(row.get(self._column), row), self._max_cases)
         except Unusable as error:
             return Verdict.unscored(f"row `{self._column}`: {error}")
         stated = stated_part(completion, row)

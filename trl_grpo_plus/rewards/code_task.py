@@ -11,7 +11,7 @@ import json
 import re
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .registry import Row
@@ -39,6 +39,17 @@ class Task:
     entry: str | None = None
     calls: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     holders: tuple[str, ...] = ()
+
+
+def with_fewer_cases(task: Task, most: int | None) -> Task:
+    """Returns a task with at most so many of its cases, spread over all of them: the largest often come last."""
+
+    def spread(cases: tuple[Any, ...]) -> tuple[Any, ...]:
+        if most is None or len(cases) <= most:
+            return cases
+        return tuple(cases[(i + 1) * len(cases) // most - 1] for i in range(most))
+
+    return replace(task, cases=spread(task.cases), calls=spread(task.calls))
 
 
 def task_of(answer: Any, row: Row) -> Task:
