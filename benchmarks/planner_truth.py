@@ -176,6 +176,36 @@ def named(owner, attribute: str, name) -> None:
     setattr(owner, attribute, wrapped)
 
 
+def training(setting: Setting) -> dict:
+    """Returns what all trainers are configured with."""
+    return {
+        "gradient_checkpointing": setting.gradient_checkpointing,
+        "bf16": setting.autocast,
+        "model_init_kwargs": {"dtype": setting.dtype},
+        "learning_rate": 1e-5,
+        "lr_scheduler_type": "constant",
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+    }
+
+
+def adapters(setting: Setting, task: str = "CAUSAL_LM") -> dict:
+    """Returns a trainer's arguments for a setting's mode."""
+    quantization = lora = None
+    if setting.mode == "qlora":
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=torch.bfloat16,
+        )  # fmt: skip
+    if setting.mode != "full":
+        lora = LoraConfig(r=setting.lora_rank, target_modules="all-linear", task_type=task)
+    return {"peft_config": lora, "quantization_config": quantization}
+
+
 def build_trainer(setting: Setting, model: Path, output_dir: Path):
     ppo = setting.ppo
     config, base = (PPOConfig, PPOTrainer) if ppo else (GRPOConfig, GRPOTrainer)
@@ -200,17 +230,7 @@ def build_trainer(setting: Setting, model: Path, output_dir: Path):
         generation_kwargs={"min_new_tokens": setting.completion},
         max_steps=2 * setting.iterations,
         share_prompt="auto" if setting.share_prompt else "false",
-        gradient_checkpointing=setting.gradient_checkpointing,
-        bf16=setting.autocast,
-        model_init_kwargs={"dtype": setting.dtype},
-        learning_rate=1e-5,
-        lr_scheduler_type="constant",
-        logging_steps=1,
-        report_to="none",
-        save_strategy="no",
-        disable_tqdm=True,
-        use_cpu=True,
-        dataloader_pin_memory=False,
+        **training(setting),
         **options,
     )
 
@@ -246,15 +266,6 @@ def build_trainer(setting: Setting, model: Path, output_dir: Path):
     for i in range(64):
         tokens = setting.prompt - (setting.padding and i % 8 == 7)
         rows.append({"prompt": " ".join(f"t{rng.randrange(4, tokenizer_size)}" for _ in range(tokens))})
-    quantization = None
-    if setting.mode == "qlora":
-        quantization = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=torch.bfloat16,
-        )  # fmt: skip
-    lora = None
-    if setting.mode != "full":
-        lora = LoraConfig(r=setting.lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
     given = {"reward_model": str(model / "reward")} if setting.reward_model else {}
     tokenizer = word_tokenizer(setting.geometry.vocab)
     others = tensors()
@@ -265,8 +276,7 @@ def build_trainer(setting: Setting, model: Path, output_dir: Path):
         Dataset.from_list(rows),
         processing_class=tokenizer,
         reward_processing_classes=[tokenizer] * (1 + setting.reward_model),
-        peft_config=lora,
-        quantization_config=quantization,
+        **adapters(setting),
         **given,
     )
     trainer.remove_callback(PrinterCallback)

@@ -10,9 +10,18 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
-from peft import LoraConfig
-from planner_truth import GEOMETRIES, Watch, geometry, named, save_model, tensors, word_tokenizer
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PrinterCallback, TrainerControl, TrainerState
+from planner_truth import (
+    GEOMETRIES,
+    Watch,
+    adapters,
+    geometry,
+    named,
+    save_model,
+    tensors,
+    training,
+    word_tokenizer,
+)
+from transformers import AutoModelForCausalLM, PrinterCallback, TrainerControl, TrainerState
 from trl import RewardConfig, RewardTrainer, SFTConfig, SFTTrainer
 
 from trl_grpo_plus.evaluation.sampling import Sampling, model_generator
@@ -84,36 +93,15 @@ def _trainer(setting: Setting, model: Path, output_dir: Path):
         gradient_accumulation_steps=setting.steps,
         max_length=setting.span,
         max_steps=2,
-        gradient_checkpointing=setting.gradient_checkpointing,
-        bf16=setting.autocast,
-        model_init_kwargs={"dtype": setting.dtype},
-        learning_rate=1e-5,
-        lr_scheduler_type="constant",
-        logging_steps=1,
-        report_to="none",
-        save_strategy="no",
-        disable_tqdm=True,
-        use_cpu=True,
-        dataloader_pin_memory=False,
+        **training(setting),
     )
-    quantization = lora = None
-    if setting.mode == "qlora":
-        quantization = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=torch.bfloat16,
-        )  # fmt: skip
-    if setting.mode != "full":
-        task = "CAUSAL_LM" if sft else "SEQ_CLS"
-        lora = LoraConfig(r=setting.lora_rank, target_modules="all-linear", task_type=task)
-
     others = tensors()
     trainer = kind(
         str(model if sft else model / "reward"),
         args=args,
         train_dataset=_rows(setting),
         processing_class=word_tokenizer(setting.geometry.vocab),
-        peft_config=lora,
-        quantization_config=quantization,
+        **adapters(setting, "CAUSAL_LM" if sft else "SEQ_CLS"),
     )
     trainer.remove_callback(PrinterCallback)
     watch = Watch(1, others)

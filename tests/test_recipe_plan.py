@@ -117,6 +117,10 @@ def test_the_command(recipe, grpo_plus):
     assert "Fits in the 24.00 GiB" in text
     code, text = grpo_plus("plan", file, "--mode", "full", "--batch", "8", "--group", "4", "--model", "qwen2.5-0.5b")
     assert code == 0 and "qwen2.5-0.5b" in text and "full, bfloat16" in text and "group 4, micro-batch 8" in text
+    bounded = str(recipe(**{**GRPO, "prompts": {"source": "arithmetic", "max_tokens": 77}}).path)
+    for arguments, tokens in (([], 77), (["--prompt", "100"], 100)):
+        code, text = grpo_plus("plan", bounded, *arguments)
+        assert code == 0 and f"prompt {tokens}, completion" in text, text
     code, text = grpo_plus("plan", file, "--compare")
     assert code == 2 and "--compare plans a model in every mode" in text
     code, text = grpo_plus("plan", "nowhere.yaml")

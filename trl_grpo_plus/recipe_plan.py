@@ -1,8 +1,8 @@
 """The memory plan of a recipe: what `grpo-plus plan` needs to know, read from the recipe instead of a command line.
 
 Lengths are the longest that occur: completions have theirs in the recipe; how long prompts are only their data says,
-so that is asked for. Rows of demonstrations and preferences are `max_length` long, and a prompt's share of them is
-taken to be none: every token is learned from.
+so that is asked for, unless `prompts.max_tokens` bounds them. Rows of demonstrations and preferences are `max_length`
+long, and a prompt's share of them is taken to be none: every token is learned from.
 """
 
 from __future__ import annotations
@@ -38,6 +38,13 @@ def load_for_planning(path: str | Path) -> Recipe:
     if trains:
         recipe.args.bf16 = bool(keys.get("bf16", not keys.get("fp16", False)))
     return recipe
+
+
+def longest_prompt(recipe: Recipe) -> int | None:
+    """Returns the tokens of the longest prompt that a recipe lets in, `None` where it sets no bound."""
+    parts = recipe.prompts.parts or (recipe.prompts,)
+    bounds = [part.max_tokens for part in parts if part.max_tokens is not None]
+    return max(bounds) if len(bounds) == len(parts) else None
 
 
 def setting_of(recipe: Recipe, prompt_tokens: int, model: Any = None) -> Setting:

@@ -69,12 +69,13 @@ def plan_command(
 
         quiet()
     if recipe:
-        from ..recipe_plan import load_for_planning, plan_recipe
+        from ..recipe_plan import load_for_planning, longest_prompt, plan_recipe
 
+        loaded = load_for_planning(recipe)
+        if not _was_given(context, "prompt"):
+            prompt = longest_prompt(loaded) or prompt
         given = {name: value for name, value in options.items() if _was_given(context, name) and name != "prompt"}
-        made = plan_recipe(
-            load_for_planning(recipe), prompt, model or None, gpu=gpu or None, exact=exact, changes=given
-        )
+        made = plan_recipe(loaded, prompt, model or None, gpu=gpu or None, exact=exact, changes=given)
     else:
         made = plan(model, gpu=gpu or None, exact=exact, **options)
     if as_json:
