@@ -91,13 +91,10 @@ def _loading(recipe: Recipe, geometry: Geometry) -> dict[str, Any]:
     if recipe.algorithm == "rejection_sampling":
         return {**common, "mode": "full", "dtype": dtype or ("bfloat16" if cuda else "float32")}
     optimizer = str(getattr(args.optim, "value", args.optim))
-    checkpointing = bool(args.gradient_checkpointing)
     if memory_mode is None:
         common["dtype"] = dtype or "float32"
     else:
         common["dtype"] = dtype if dtype and "dtype" in keys else "bfloat16"
-        if "gradient_checkpointing" not in keys:
-            checkpointing = True
         chosen = mode if memory_mode == "auto" else memory_mode
         if chosen == "qlora" and cuda and "optim" not in keys:
             optimizer = "paged_adamw_8bit"
@@ -107,7 +104,7 @@ def _loading(recipe: Recipe, geometry: Geometry) -> dict[str, Any]:
     return {
         **common,
         "autocast": bool(args.bf16 or args.fp16),
-        "gradient_checkpointing": checkpointing,
+        "gradient_checkpointing": bool(args.gradient_checkpointing),
         "optimizer": _OPTIMIZERS[optimizer],
         "lora_rank": lora.get("r") or model.lora_r or 16,
         "lora_targets": _targets(lora.get("target_modules") or model.lora_target_modules, geometry, memory_mode),

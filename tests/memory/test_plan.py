@@ -56,11 +56,17 @@ def test_stages_without_rewards_hold_what_they_are_made_of():
     scores = plan("qwen2.5-0.5b", algorithm="reward_model", dtype="float32").phases[Phase.OPTIMIZER]
     assert scores[Category.WEIGHTS_TRAINABLE] == 4 * (backbone + geometry.hidden)  # a score head, no vocabulary's
     assert scores[Category.GRADIENTS] == scores[Category.WEIGHTS_TRAINABLE]
+    assert scores[Category.OPTIMIZER] == 2 * scores[Category.WEIGHTS_TRAINABLE]
     options = {"prompt": 100, "completion": 900, "gradient_checkpointing": False}
     pairs = plan("qwen2.5-0.5b", algorithm="reward_model", batch=4, **options).phases[Phase.FORWARD]
     rows = plan("qwen2.5-0.5b", algorithm="sft", batch=8, **options).phases[Phase.FORWARD]
     assert pairs[Category.ACTIVATIONS] == pytest.approx(rows[Category.ACTIVATIONS], rel=0.02)
+    budget = plan("qwen2.5-0.5b", algorithm="sft", batch=8, max_tokens_per_forward=1000, **options)
+    assert budget.phases[Phase.FORWARD] == rows  # rows of TRL's own trainers are not packed
+    exact = plan("qwen2.5-0.5b", algorithm="rejection_sampling", dtype="float32", group=4, batch=16)
     drawn = plan("qwen2.5-0.5b", algorithm="rejection_sampling", group=4, batch=16, gpu="24GB")
+    caches = [made.phases[Phase.DECODE][Category.KV_CACHE] for made in (exact, drawn)]
+    assert caches[0] == 2 * caches[1]  # no autocast
     assert list(drawn.phases) == [Phase.PREFILL, Phase.DECODE] and drawn.limits.group is None
     assert drawn.by_category[Category.WEIGHTS_FROZEN] == 2 * n
     keys_and_values = 16 * (512 + 1023) * 24 * 2 * 128 * 2  # rows, tokens but the last, layers, both, heads, bytes
