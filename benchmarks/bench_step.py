@@ -157,8 +157,8 @@ def prompts(point: Point, tokenizer, count: int) -> Dataset:
 
 
 def reward(completion_ids, dead, **kwargs):
-    """Half of the completions of a live group score 1; those of a dead one score alike."""
-    return [0.0 if d else float(sum(ids) % 2) for ids, d in zip(completion_ids, dead, strict=True)]
+    """Half of the completions of a live group score 1, whatever they say; those of a dead one score alike."""
+    return [0.0 if d else float(i % 2) for i, d in enumerate(dead)]
 
 
 class Clock(TrainerCallback):

@@ -76,6 +76,7 @@ def speed() -> str:
 def speed_grid() -> str:
     """Smallest and largest ratio of the grid's points by prompt length, and a real model's points."""
     heads = ["model", "prompt, completion (tokens)", "points", "whole step", "forward + backward", "generation"]
+    heads.append("memory of the update")
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     grid, smollm2 = (json.loads((RESULTS / f"step_{name}.json").read_text()) for name in ("grid", "smollm2"))
     kinds = ("step", "forward+backward", "generation")
@@ -83,19 +84,19 @@ def speed_grid() -> str:
         rows = [r["ratios"] for r in grid["results"] if r["P"] == P]
         spans = [(min(r[kind] for r in rows), max(r[kind] for r in rows)) for kind in kinds]
         cells = [f"{low:.2f} to {high:.2f}x" for low, high in spans]
+        memory = [r["memory"] for r in rows]
+        cells.append(f"{min(memory):.2f} to {max(memory):.2f} of TRL's")
         lines.append(f"| Llama, 10 M | {P}, 64 or 256 | {len(rows)} | {' | '.join(cells)} |")
     for r in smollm2["results"]:
-        cells = [f"{r['ratios'][kind]:.2f}x" for kind in kinds]
+        cells = [f"{r['ratios'][kind]:.2f}x" for kind in kinds] + [f"{r['ratios']['memory']:.2f} of TRL's"]
         lines.append(f"| SmolLM2-135M-Instruct | {r['P']}, {r['C']} | 1 | {' | '.join(cells)} |")
-    memory = ", ".join(f"{r['ratios']['memory']:.2f}" for r in smollm2["results"])
     lines.append("")
     lines.append(
         "The grid varies by itself, around each prompt length: groups of 4 and 16, completions of skewed lengths up "
-        "to 256, half of the groups without signal, LoRA, beta 0.04, and up to 256 the last two together; smallest "
-        "and largest ratio of its points, two turns of each trainer a point "
+        "to 256, half of the groups without signal, LoRA, beta 0.04, and the last two together; smallest and largest "
+        "ratio of its points, two or three turns of each trainer a point "
         "([results](benchmarks/results/step_grid.json), [plot](benchmarks/results/step_grid.png)). The real model: "
-        "one group of 8 a step, one turn of two steps, peak "
-        f"memory of the update {memory} of TRL's ([results](benchmarks/results/step_smollm2.json))."
+        "one group of 8 a step, one turn of two steps ([results](benchmarks/results/step_smollm2.json))."
     )
     return "\n".join(lines)
 
