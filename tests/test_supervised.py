@@ -114,9 +114,18 @@ def test_an_answer_must_end_where_generation_stops(recipe, grpo_plus, tmp_path):
     options = {"model_name_or_path": str(base), "eval_prompts": None, "max_steps": 1, "save_strategy": "no"}
     code, text = grpo_plus("train", recipe("sft", talks, **options))
     assert code == 2 and "Set `eos_token:" in text
+    end = tiny_base_tokenizer().convert_tokens_to_ids("<|im_end|>")
+    check_end_of_answer(tiny_base_tokenizer(), frozenset({end}))
     code, text = grpo_plus("train", recipe("sft", talks, eos_token="<|im_end|>", **options))
     assert code == 0, text
     trained = AutoTokenizer.from_pretrained(tmp_path / "run")
     assert trained.eos_token == "<|im_end|>"
     ends = GenerationConfig.from_pretrained(tmp_path / "run").eos_token_id
     assert trained.eos_token_id in (ends if isinstance(ends, list) else [ends])
+
+    # A model whose own settings stop at the end of a turn (Gemma, Phi) needs no other token.
+    shipped = GenerationConfig.from_pretrained(base)
+    shipped.eos_token_id = [tiny_base_tokenizer().eos_token_id, end]
+    shipped.save_pretrained(base)
+    code, text = grpo_plus("train", recipe("sft", talks, **{**options, "output_dir": str(tmp_path / "other")}))
+    assert code == 0, text

@@ -47,7 +47,7 @@ def train_supervised(
     rows = load(recipe.prompts, tokenizer)
     held_out = load(recipe.eval_prompts, tokenizer) if recipe.eval_prompts is not None else None
     if recipe.algorithm == "sft" and recipe.args.eos_token is None and not isinstance(rows[0]["completion"], str):
-        check_end_of_answer(tokenizer)
+        check_end_of_answer(tokenizer, _stops(recipe))
     trainer = _trainer(recipe, rows, held_out, tokenizer)
     write_recipe(recipe)
     display = ProgressDisplay(console, title=_TITLES[recipe.algorithm])
@@ -94,11 +94,15 @@ def train_supervised(
     return summary
 
 
-def check_end_of_answer(tokenizer: Any) -> None:
+def check_end_of_answer(tokenizer: Any, stops: frozenset[int] = frozenset()) -> None:
     """Refuses a tokenizer whose chat template ends an answer with another token than where generation stops.
 
     Base models have the chat template of their family and stop at the end of a text (Qwen2.5: `<|im_end|>` and
     `<|endoftext|>`). Trained so, every answer would run on until it is cut off.
+
+    Args:
+        tokenizer: The tokenizer, which has a chat template.
+        stops: Tokens at which the model's own generation settings stop beside the tokenizer's (Gemma's end of turn).
 
     Raises:
         UserError: It is so; the message names the token to set.
@@ -110,11 +114,24 @@ def check_end_of_answer(tokenizer: Any) -> None:
         return
     special = {str(token) for token in tokenizer.added_tokens_decoder.values()} | set(tokenizer.all_special_tokens)
     ends = sorted((token for token in special if token and token in after), key=after.index)
-    if ends:
+    if ends and not stops & {tokenizer.convert_tokens_to_ids(token) for token in ends}:
         raise UserError(
             f"eos_token: the chat template ends an answer with {ends[0]!r}, but the tokenizer's end is "
             f"{tokenizer.eos_token!r}: answers would not stop. Set `eos_token: {ends[0]!r}` in the recipe"
         )
+
+
+def _stops(recipe: Recipe) -> frozenset[int]:
+    """Returns the tokens at which the model's generation settings stop; none where it ships no settings."""
+    from transformers import GenerationConfig
+
+    try:
+        shipped = GenerationConfig.from_pretrained(
+            recipe.model.model_name_or_path, revision=recipe.model.model_revision
+        ).eos_token_id
+    except OSError:
+        return frozenset()
+    return frozenset([shipped] if isinstance(shipped, int) else shipped or ())
 
 
 def _trainer(recipe: Recipe, rows: Any, held_out: Any, tokenizer: Any) -> Any:
