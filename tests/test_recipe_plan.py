@@ -116,7 +116,10 @@ def test_the_command(recipe, grpo_plus):
     assert code == 0 and "lora; prompt 100, completion 256, group 8, micro-batch 16 x 4" in text, text
     assert "Fits in the 24.00 GiB" in text
     code, text = grpo_plus("plan", file, "--mode", "full", "--batch", "8", "--group", "4", "--model", "qwen2.5-0.5b")
-    assert code == 0 and "qwen2.5-0.5b" in text and "full, bfloat16" in text and "group 4, micro-batch 8" in text
+    assert code == 0 and "qwen2.5-0.5b" in text and "full, bfloat16" in text
+    assert "group 4, micro-batch 8 x 4" in text, "the accumulation is the recipe's"
+    code, text = grpo_plus("plan", file, "--batch", "8", "--accumulation", "2")
+    assert code == 0 and "micro-batch 8 x 2" in text
     bounded = str(recipe(**{**GRPO, "prompts": {"source": "arithmetic", "max_tokens": 77}}).path)
     for arguments, tokens in (([], 77), (["--prompt", "100"], 100)):
         code, text = grpo_plus("plan", bounded, *arguments)

@@ -179,8 +179,9 @@ def plan_recipe(
     """
     setting = setting_of(recipe, prompt_tokens, model)
     auto = getattr(recipe.args, "memory_mode", None) == "auto" and "mode" not in (changes or {})
-    if changes:
-        setting = setting.but(**changes)
+    if changes:  # another micro-batch leaves the recipe's accumulation as it is
+        kept = {name: getattr(setting, name) for name in ("accumulation", "steps_per_generation")}
+        setting = setting.but(**{**kept, **changes})
     reasons: tuple[str, ...] = ()
     if auto and not recipe.model.load_in_4bit:
         if gpu is None:
