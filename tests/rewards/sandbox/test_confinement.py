@@ -271,6 +271,7 @@ for _ in range(8): threading.Thread(target=burn, daemon=True).start()
 burn()
 """,
     "a destructor at the end": "class D:\n    def __del__(self):\n        while True: pass\nd = D()\nimport atexit\natexit.register(d.__del__)\n",
+    "a destructor of what is left": "class D:\n    def __del__(self):\n        while True: pass\nd = D()\nprint('BREACH')\n",
     "a thread that outlives it": "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\nprint('BREACH')\n",
     "stopping itself": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\nprint('BREACH')\n",
     "deep recursion in C": "x = []\nfor _ in range(10**6): x = [x]\nprint('BREACH' if repr(x) else '')\n",

@@ -12,22 +12,28 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import gc
+import linecache
 import os
 import sys
 import types
-from typing import Any, NoReturn
+import weakref
+from collections.abc import Callable
+from typing import NoReturn
 
-from . import codec, frames, served
+from . import codec, frames, served, streams
 from .boot import PACKAGE
 
 MODULE = "solution"  # the program's `__name__` unless it is a script: main guards do not run
 CHANNEL = 3
+_FILE = "<program>"
 
 
-def _namespace(name: str) -> dict[str, Any]:
-    """Returns the globals of a fresh module, in a process that looks like a plain Python."""
+def _module(name: str) -> types.ModuleType:
+    """Returns a fresh module, in a process that looks like a plain Python."""
     module = types.ModuleType(name)
     module.__dict__["__builtins__"] = builtins
+    module.__dict__["__file__"] = f"{name}.py"
     for loaded in [m for m in sys.modules if m == PACKAGE or m.startswith(PACKAGE + ".")]:
         del sys.modules[loaded]  # a courtesy, not a boundary
     sys.modules[name] = module
@@ -39,16 +45,7 @@ def _namespace(name: str) -> dict[str, Any]:
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    return module.__dict__
-
-
-def _standard_streams() -> None:
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        errors = "backslashreplace" if name == "stderr" else "surrogateescape"
-        stream = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    return module
 
 
 def _trace() -> None:
@@ -63,30 +60,74 @@ def _trace() -> None:
 
 def script(source: str) -> NoReturn:
     """Runs a program as the main module and ends the process as Python would."""
-    _standard_streams()
-    names = _namespace("__main__")
+    streams.make()
+    streams.name_as_files(source)
+    module = _module("__main__")
     status = 0
     try:
-        exec(compile(source, "<program>", "exec", dont_inherit=True), names)
+        linecache.cache[_FILE] = (len(source), None, source.splitlines(True), _FILE)  # for `inspect.getsource`
+        exec(compile(source, _FILE, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as end:
         status = _exit_status(end)
     except BaseException:
         status = 1
         _trace()
-    try:
-        import threading
-
-        threading._shutdown()  # type: ignore[attr-defined]
-        import atexit
-
-        atexit._run_exitfuncs()
-    except BaseException:
-        pass
-    try:
-        sys.stdout.flush()
-    except BaseException:
+    main = weakref.ref(module)
+    del module
+    _try(_end_threads)
+    _try(_run_exit_functions)
+    if not _try(_flush):
         status = status or 120
+    _try(lambda: _end_module(main))
+    _try(_flush)
     os._exit(status)
+
+
+# The steps of the interpreter's own end (CPython, `Py_FinalizeEx`), for the program's module alone: to end all the
+# others would touch, and so copy, every page that the process shares with the server.
+
+
+def _try(step: Callable[[], None]) -> bool:
+    """Returns whether a step went through; what a program raises in one does not keep it from the next."""
+    try:
+        step()
+        return True
+    except BaseException:
+        return False
+
+
+def _end_threads() -> None:
+    import threading
+
+    threading._shutdown()  # type: ignore[attr-defined]
+
+
+def _run_exit_functions() -> None:
+    import atexit
+
+    atexit._run_exitfuncs()
+
+
+def _flush() -> None:
+    stream = sys.stdout
+    if stream is not None and not getattr(stream, "closed", False):
+        stream.flush()
+
+
+def _end_module(main: weakref.ref[types.ModuleType]) -> None:
+    """Gives up the program's objects: files are flushed, destructors and the `finally` of generators run."""
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    sys.modules.pop("__main__", None)
+    gc.collect()
+    module = main()
+    if module is None:
+        return
+    names = module.__dict__
+    for private in (True, False):
+        for name in [n for n in names if n != "__builtins__"]:
+            if not private or (name.startswith("_") and not name.startswith("__")):
+                names[name] = None
+    gc.collect()
 
 
 def _exit_status(end: SystemExit) -> int:
@@ -109,8 +150,8 @@ def _describe(error: BaseException) -> str:
 def calls(source: str, expressions: list[str]) -> NoReturn:
     """Defines a program and writes one claim per expression: `[1, value]`, or `[0, why it raised]`."""
     write, encode, dumps, describe = os.write, codec.encode, codec.dumps, _describe
-    _standard_streams()
-    names = _namespace(MODULE)
+    streams.make()
+    names = _module(MODULE).__dict__
 
     def claim(line: bytes) -> None:
         view = memoryview(line + b"\n")
@@ -118,7 +159,7 @@ def calls(source: str, expressions: list[str]) -> NoReturn:
             view = view[write(CHANNEL, view) :]
 
     try:
-        exec(compile(source, "<program>", "exec", dont_inherit=True), names)
+        exec(compile(source, _FILE, "exec", dont_inherit=True), names)
     except BaseException:
         _trace()
         os._exit(1)
@@ -138,11 +179,11 @@ def calls(source: str, expressions: list[str]) -> NoReturn:
 
 def serve(source: str, wanted: list[str]) -> NoReturn:
     """Defines a program, sends the objects that tests name, and answers a tester's requests until it hangs up."""
-    _standard_streams()
+    streams.make()
     session = served.Session(CHANNEL)
-    names = _namespace(MODULE)
+    names = _module(MODULE).__dict__
     try:
-        exec(compile(source, "<program>", "exec", dont_inherit=True), names)
+        exec(compile(source, _FILE, "exec", dont_inherit=True), names)
     except BaseException as error:
         _trace()
         frames.send(CHANNEL, {"failed": _describe(error)})

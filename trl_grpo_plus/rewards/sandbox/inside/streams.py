@@ -1,0 +1,46 @@
+"""The standard streams of a program, as an interpreter of its own would have made them."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+from typing import Any
+
+_NAMES = ("stdin", "stdout", "stderr")
+_DIRECTORIES = ("/dev/fd/", "/proc/self/fd/")
+
+
+def make() -> None:
+    """Puts files on the descriptors 0, 1 and 2 in place of the interpreter's streams."""
+    for number, name in enumerate(_NAMES):
+        mode = "w" if number else "r"
+        errors = "backslashreplace" if name == "stderr" else "surrogateescape"
+        stream = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        stream.buffer.raw.name = f"<{name}>"  # type: ignore[attr-defined]
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def name_as_files(source: str) -> None:
+    """Lets a program open its streams by name, `/dev/stdin`, where the files of that name are out of its reach.
+
+    Args:
+        source: The program; nothing is changed for one that names none of them.
+    """
+    by_path = {f"/dev/{name}": number for number, name in enumerate(_NAMES)}
+    by_path |= {f"{directory}{number}": number for directory in _DIRECTORIES for number in range(len(_NAMES))}
+    if not any(path in source for path in ("/dev/std", *_DIRECTORIES)):
+        return
+    plain = io.open
+
+    def opened(file: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:
+        path = os.fspath(file) if isinstance(file, os.PathLike) else file
+        if isinstance(path, str) and path in by_path and "opener" not in named:
+            named["opener"] = lambda _path, _flags: os.dup(by_path[path])
+        return plain(file, mode, *rest, **named)
+
+    opened.__name__ = opened.__qualname__ = "open"
+    builtins.open = io.open = opened
