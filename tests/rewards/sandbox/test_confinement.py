@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+import types
+from pathlib import Path
 
 import pytest
 
 from trl_grpo_plus.rewards.sandbox import Limits, judge_script
 from trl_grpo_plus.rewards.sandbox.attacks import leftovers
+from trl_grpo_plus.rewards.sandbox.inside import threads
 
 C = "import ctypes, os, sys\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 
@@ -206,16 +209,6 @@ def test_an_attack_is_blocked(sandbox, limits, surroundings, name):
 
 
 USING_UP = {
-    "threads with small stacks": """
-import threading, time
-threading.stack_size(32768)
-n = 0
-try:
-    while n < 100_000: threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); n += 1
-except BaseException: pass
-print("BREACH" if n == 100_000 else "blocked", flush=True)
-import os; os._exit(0)
-""",
     "memory beside the heap": """
 import mmap, os
 kept, size = [], 0
@@ -292,6 +285,53 @@ def test_using_up_the_machine_is_bounded(sandbox, name):
     assert len(score.output) <= limits.output_bytes
     assert not leftovers(sandbox)
     assert judge_script(sandbox, "print(input())", [("x", "x")], limits).all, "an honest program after it fails"
+
+
+MANY_THREADS = """
+import threading, time
+threading.stack_size(32768)
+n = 0
+try:
+    while n < 20_000: threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); n += 1
+except BaseException: pass
+"""
+# Without a stack of their own, so that memory holds none: clone and pause in machine code.
+MANY_CLONES = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+code, stack = libc.mmap(None, 4096, 7, 0x22, -1, 0), libc.mmap(None, 65536, 3, 0x22, -1, 0)
+start = b"\\xb8\\x38\\0\\0\\0\\xbf" + (0x10f00).to_bytes(4, "little") + b"\\x48\\xbe" + (stack + 65472).to_bytes(8, "little")
+start += b"\\x31\\xd2\\x4d\\x31\\xd2\\x4d\\x31\\xc0\\x0f\\x05\\x85\\xc0\\x74\\x01\\xc3\\xb8\\x22\\0\\0\\0\\x0f\\x05\\xeb\\xf7"
+ctypes.memmove(code, start, len(start))
+clone, n = ctypes.CFUNCTYPE(ctypes.c_long)(code), 0
+while n < 20_000 and clone() > 0: n += 1
+"""
+
+
+@pytest.mark.parametrize("source", [MANY_THREADS, MANY_CLONES], ids=["threads", "clones"])
+def test_threads_are_bounded(sandbox, limits, source):
+    if source is MANY_CLONES and os.uname().machine != "x86_64":
+        pytest.skip("machine code of x86_64")
+    score = judge_script(sandbox, source + "import os\nprint(n, flush=True)\nos._exit(0)", [("", "")], limits)
+    apart = sandbox.level == "namespaces" or os.getuid() == 0
+    tasks = 0 if apart else int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    assert 400 < int(score.output) < 512 + 1.5 * tasks, score
+    assert not leftovers(sandbox)
+
+
+def test_without_an_id_to_spare_threads_are_counted_with_the_user_s(monkeypatch):
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "setresuid", refuse)
+    tasks = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    assert not threads.count_apart("landlock")
+    assert threads.limit(apart=False) == pytest.approx(tasks + threads.AT_ONCE, abs=200)
+    for release, apart in (("5.13.0-generic", False), ("5.14.0", True), ("6.1", True), ("unknown", False)):
+        monkeypatch.setattr(os, "uname", lambda release=release: types.SimpleNamespace(release=release))
+        assert threads.count_apart("namespaces") is apart
 
 
 def test_a_flood_of_output_is_a_failure_and_not_a_cut(sandbox, limits):

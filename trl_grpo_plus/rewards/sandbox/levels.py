@@ -43,8 +43,8 @@ LEVELS = {
             "Landlock (Linux 5.13 or newer) and seccomp",
             "network, reading or writing files beyond the Python runtime, signalling processes, making processes, "
             "raising limits",
-            "as above, and: names, sizes and times of files, the host's name. Honest programs have no scratch "
-            "directory",
+            "as above, and: names, sizes and times of files, those of /proc too (which processes there are), the "
+            "host's name. Honest programs have no scratch directory",
         ),
         Level(
             "seccomp",

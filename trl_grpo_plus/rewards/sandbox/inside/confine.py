@@ -14,12 +14,11 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from . import kernel, landlock, seccomp
+from . import kernel, landlock, seccomp, threads
 
 # Nothing but these is left open; a program's own files and pipes need a few more.
 _OPEN_FILES = 64
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the server's; an exec has reset all others
-_THREADS = 512  # per server; counts where the kernel counts processes per user namespace, and not for root
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Confinement:
         readable: Files and directories of the Python runtime.
         writable: What may be written: the null device, and the scratch directory where there is one.
         scratch: Working directory of programs.
+        counted_apart: Whether the kernel counts the server's threads apart from all others (`threads.count_apart`).
     """
 
     level: str
@@ -41,6 +41,7 @@ class Confinement:
     readable: tuple[str, ...]
     writable: tuple[str, ...]
     scratch: str
+    counted_apart: bool
     # Made in the server, so that no program waits for them.
     rules: int = field(init=False)
     filter: seccomp.Filter = field(init=False)
@@ -101,8 +102,9 @@ def confine(
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
     }
-    if confinement.level == "namespaces":
-        limits[resource.RLIMIT_NPROC] = _THREADS
+    most = threads.limit(confinement.counted_apart)
+    if most is not None:
+        limits[resource.RLIMIT_NPROC] = most
     for which, value in limits.items():
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)

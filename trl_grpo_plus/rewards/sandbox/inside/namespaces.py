@@ -36,7 +36,7 @@ def enter(control: socket.socket) -> None:
     Raises:
         OSError: The kernel, or a policy on it, forbids it.
     """
-    uid, gid = os.getuid(), os.getgid()
+    uid, gid = os.geteuid(), os.getegid()
     others = kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNS
     kernel.unshare(kernel.CLONE_NEWUSER | others)
     for name, text in (

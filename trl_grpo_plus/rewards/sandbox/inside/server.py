@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from . import jobs, kernel, landlock, namespaces
+from . import jobs, kernel, landlock, namespaces, threads
 from .confine import Confinement
 
 # Imported once here, so that no program pays for them; a bigger server makes dearer forks.
@@ -74,6 +74,7 @@ def _start(control: socket.socket, configuration: dict[str, Any]) -> tuple[Confi
     readable = tuple(dict.fromkeys(configuration["readable"]))
     devices = tuple(configuration["devices"])
     scratch = "/"
+    counted_apart = level != "rlimits" and threads.count_apart(level)
     if level == "namespaces":
         namespaces.enter(control)
         namespaces.build_root(readable, devices)
@@ -86,7 +87,7 @@ def _start(control: socket.socket, configuration: dict[str, Any]) -> tuple[Confi
     gc.collect()
     gc.freeze()
     machine = os.uname().machine
-    return Confinement(level, machine, version, (*readable, *devices), writable, scratch), control
+    return Confinement(level, machine, version, (*readable, *devices), writable, scratch, counted_apart), control
 
 
 def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
