@@ -17,10 +17,11 @@ TESTS = ["assert add(2, 3) == 5", "assert add(-1, 1) == 0"]
 
 
 def cases():
-    for line in (DATA / "reward_cases.jsonl").read_text().splitlines():
-        case = json.loads(line)
-        if case["kind"] == "code" and not case.get("ambiguous"):
-            yield pytest.param(case, id=case["id"])
+    for name in ("reward_cases.jsonl", "reward_cases_own.jsonl"):
+        for line in (DATA / name).read_text().splitlines():
+            case = json.loads(line)
+            if case["kind"] == "code" and not case.get("ambiguous"):
+                yield pytest.param(case, id=case["id"])
 
 
 def verdict(completion, answer=TESTS, prompt="p", row=(), **options):
@@ -31,7 +32,11 @@ def verdict(completion, answer=TESTS, prompt="p", row=(), **options):
 @pytest.mark.parametrize("case", cases())
 def test_the_corpus(case):
     began = time.monotonic()
-    options = {"cpu_s": min(2.0, case["timeout_s"])} if "timeout" in case["tags"] or case.get("danger") else {}
+    options = (
+        {"cpu_s": min(2.0, case.get("timeout_s", 2.0))}
+        if "timeout" in case.get("tags", ()) or case.get("danger")
+        else {}
+    )
     found = verdict(case["completion"], case["gold"], case.get("prompt"), **options)
     expected = case["expected"]
     if isinstance(expected, (int, float)):

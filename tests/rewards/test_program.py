@@ -46,6 +46,36 @@ STATED = [
     (f"```python\r\n{F.replace(chr(10), chr(13) + chr(10))}\r\n```", F),
     ('```python\ndef f(x):\n    """Adds.\n\n```\nf(1)\n```\n    """\n    return x + 1\n```', 'def f(x):\n    """Adds.\n\n```\nf(1)\n```\n    """\n    return x + 1'),
     ("```python\ndef f(x)\n    return x + 1\n```", "def f(x)\n    return x + 1"),
+    (f"Here: ```python\n{F}\n```\nThat is all.", F),
+    (f"- ```python\n  {F.replace(chr(10), chr(10) + '  ')}\n  ```\n- done", F),
+    (f"> ```python\n> {F.replace(chr(10), chr(10) + '> ')}\n>\n> ```", F),
+    (f"```python\n{F}```\nIt adds one.", F),
+    (f"```python\n{F}\n```It adds one.\n```python\n{BAD}\n```", BAD),
+    (f"```python\n{F}\n``", F),
+    (f"```python\n{F}\n\n```bash\nls\n```", F),
+    (f"```markdown\nSee\n```python\n{F}\n```\n```", F),
+    (f"````\n```python\n{BAD}\n```\n```python\n{F}\n```\n````", F),
+    (f"```\n```python\n{F}\n```", F),
+    (f"```\npython\n{F}\n```", F),
+    (f"python\n{F}\n```", F),
+    (f"<|python_tag|>{F}", F),
+    (f"<pre><code class=\"python\">{F.replace('return', 'return 0 &lt; x and')}</code></pre>", F.replace("return", "return 0 < x and")),
+    (f"It is\n\n    {F.replace(chr(10), chr(10) + '    ')}\n\nand adds one.", F),
+    ("```bash\npip install x\n```\n" + F, F),
+    (f"```python\n{F}\n```\nThe head\n```python\ndef f(x):\n```\nand\n```python\n    return x + 1\n```", F),
+    (f"```python\n{F}\n    # end\n```\nHere\n```python\nreturn x + 1\n```", f"{F}\n    # end"),
+    (f"```python\n{F}\n\ny = 1\n```\nthe function\n```python\n{F}\n```", f"{F}\n\ny = 1"),
+    (f"```python\n{F}\n```\n```python\ndef f(x):\n    \"\"\"Adds.\"\"\"\n    ...\n```", F),
+    (f"```python\n{F}\n```\n```python\nfrom solution import f\nprint(f(1))\n```", F),
+    (f"```python\n{F}\n```\n```\nf = 2\n```", F),
+    (f"```python\n{F}\n```\n```python\nf = f(2)\n```", F),
+    (f"```python\n{F}\n```\n```python\nf = abs\n```", "f = abs"),
+    ("```python\nfrom math import sqrt as f\n```", "from math import sqrt as f"),
+    (f"```python\n{F}\n```\nlast\n```python\ndef f(x):", "def f(x):"),
+    (f"```python\n{F}\n```\nlast\n```python\ndef f(x)\n    return x\n```", "def f(x)\n    return x"),
+    (f"```python\n{F}\n```\nshorter\n```python\ndef f(x): return x\n```", "def f(x): return x"),
+    ('```python\nD = """\n```python\nf(1)\n```\n"""\n' + F + "\n```", 'D = """\n```python\nf(1)\n```\n"""\n' + F),
+    (f"```python\nq = \"'''\"\n{F}\n```\nend\n```\n3\n```", f"q = \"'''\"\n{F}"),
     ("I cannot solve this.", None),
     ("", None),
     ("```python\n```", None),
@@ -68,6 +98,14 @@ def test_blocks_that_need_each_other():
     assert "x - 1" not in extract(
         f"```python\ndef g(x):\n    return x - 1\n```\n```python\n{helper}\n{main}\n```", ["f"]
     )
+
+
+def test_helpers_from_a_later_block():
+    main, helper = "def f(x):\n    n = x\n    return g(n)", "def g(x):\n    return x + 1"
+    found = extract(f"```python\n{main}\n```\nwhere\n```python\n{helper}\n```\n```python\nn = 5\nf(n)\n```", ["f"])
+    assert helper in found and main in found and "n = 5" not in found
+    found = extract(f"```python\nn = 5\n```\n```python\n{main}\n```\n```python\n{helper}\n```", ["f"])
+    assert helper in found and "n = 5" not in found  # a local name of `f` is not missing
 
 
 SIGNATURE = (
@@ -97,6 +135,18 @@ def test_a_body_of_the_prompts_signature(completion):
         assert names["f"](1) == 2 and "List" in names
 
 
+def test_a_body_of_the_prompts_method():
+    head = "class Pair:\n    def __init__(self, a, b):\n        self.a, self.b = a, b\n\n    def total(self):\n"
+    for body in (
+        "        return self.a + self.b",
+        "return self.a + self.b",
+        "```python\n    return self.a + self.b\n```",
+    ):
+        names = {}
+        exec(extract(body, ["Pair"], prompt_code(f"Complete this:\n\n{head}", ["Pair"])), names)
+        assert names["Pair"](1, 2).total() == 3
+
+
 def test_no_signature_where_the_prompt_has_none():
     assert prompt_code("Write a function f that adds one. def is short.", ["f"]) == ""
     assert prompt_code("def g(x):\n    pass", ["f"]) == ""
@@ -110,6 +160,13 @@ SCRIPTS = [
     (f"```\n{SCRIPT}\n```\n```\n3\n```", SCRIPT),
     (f"The program:\n\n{SCRIPT}\n\nThat is all, isn't it?", SCRIPT),
     ("```python\nimport os\nprint(os.name\n```", "import os\nprint(os.name"),
+    (
+        "```python\nprint(g())\n```\nwith\n```python\ndef g():\n    return int(input()) + 1\n```",
+        "def g():\n    return int(input()) + 1\n\nprint(g())",
+    ),
+    (f"```python\n{SCRIPT}\n```\nSample:\n```python\nInput: 3\nOutput: 4\n```", SCRIPT),
+    (f"Input\n```\n3\n```\n{SCRIPT}", SCRIPT),
+    ("```python\ndef main():\n    print(1)\n```", "def main():\n    print(1)"),
     ("no code", None),
     ("42", None),
 ]
@@ -123,7 +180,10 @@ def test_a_script(completion, program):
 
 HOSTILE = ["```" * 5000, "`" * 9999, "~~~\n" * 3000, "def f(" * 5000, "(" * 90_000, "```python\n" + "f = " * 20_000, "x\n" * 50_000,
            "def f(x):\n" * 3000, "<answer>" * 3000, "```python\n\x00\n```", "\ud800", "def f(x): return 1\n" + "y\n(" * 20_000,
-           "-" * 90_000 + "1", "[" * 200_000, "`a" * 20_000, " " * 100_000 + "`", "import a\n(" * 2000]  # fmt: skip
+           "-" * 90_000 + "1", "[" * 200_000, "`a" * 20_000, " " * 100_000 + "`", "import a\n(" * 2000,
+           "```python\n'''\n" + "```x y\n" * 20_000, "```\n~~~\n" * 9999, "<code>" * 20_000, "<pre>\n<code>" * 9999, "- " * 50_000 + "```",
+           "```python\ndef f(x):\n    return 1\n```\n" + "```python\ndef f(x):\n```\n" * 3000,
+           "```python\n" + "x = 1\n" * 6000 + "a```\n" * 6000, "```python\ndef f(x):\n    '''\n```\n" * 3000, "\n    def f(x):\nx\n" * 8000]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))

@@ -41,7 +41,7 @@ _CREDITS = ("all", "fraction")
     columns=("answer",),
     optional=("prompt", "entry_point", "starter_code", "test_setup_code", "test_imports"),
     accuracy=True,
-    version=3,
+    version=4,
     runs="thread",
 )
 class Code:

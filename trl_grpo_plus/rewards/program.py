@@ -1,41 +1,32 @@
 """From a completion to the program that it states: fences, prose, several blocks, or the body of a given signature.
 
 Stage: rewards. A block that defines what the tests call is the answer, the last one where there are several: later
-blocks that only show its use do not hide it, and an earlier draft is not graded in place of the final word. Nothing
-here runs a program; what a model wrote is parsed, in bounded time and size, and never evaluated.
+blocks that only show its use, or quote its lines, do not hide it, and an earlier draft is not graded in place of the
+final word. Nothing here runs a program; what a model wrote is parsed, in bounded time and size, and never evaluated.
 """
 
 from __future__ import annotations
 
-import ast
-import builtins
+import html
 import re
 import textwrap
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
-_MAX_PARSED = 50_000  # characters; what is longer is run as it stands
+from .fences import MAX_PARSED, Block, blocks, outside, parse, parse_where, without_tag
+from .trees import acts, bound, calls, defined, missing
+
 _MAX_ATTEMPTS = 80
 _MAX_STARTS = 4  # lines of a prompt that may be where its code starts
+_MAX_QUOTED = 8  # earlier blocks of which a block may repeat lines
+_MAX_INDENTED = 8  # blocks by indentation that are looked at
 
-_FENCE = re.compile(r"^([ \t>]*)(`{3,}|~{3,})[ \t]*(.*?)[ \t]*$")
 _ONE_LINE = re.compile(r"```(?:python3?|py)?[ \t]+(\S.*?)```|`([^`\n]+)`", re.IGNORECASE)
-_LANGUAGE = re.compile(r"^\{?\.?([A-Za-z][\w+#.-]*)\}?(?:[ \t]+.*|\{.*|:.*)?$")
 _CODE_START = re.compile(r"^(?:async def|def|class|import|from|@|if|for|while|try|with|print\(|\w+(?:, ?\w+)* ?=[^=])")
-_PYTHON = frozenset(("python", "python3", "python2", "py", "py3", "py2", "sage", "ipython", "ipython3", "cpython"))
-_NO_LANGUAGE = frozenset(("text", "txt", "plaintext", "plain", "code"))
-_FENCE_CODE = re.compile(r"^(?:async def|def|class|import|from|for|while|print\(|@)[\s\w(]")
-_TAGS = re.compile(r"<(answer|code|python|solution)>(.*?)</\1>|\[PYTHON\](.*?)\[/PYTHON\]", re.DOTALL | re.IGNORECASE)
-_BUILTIN_NAMES = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
-
-
-@dataclass(frozen=True)
-class _Block:
-    language: str  # in lower case, empty where none is given
-    code: str
-    start: int  # line of the text where its code starts, and where it ends
-    end: int
+_TAG = re.compile(r"<(/?)(answer|code|python|solution|pre)\b[^>\n]{0,80}>|\[(/?)(PYTHON)\]", re.IGNORECASE)
+_MARKUP = frozenset(("code", "pre"))  # tags of HTML, where `<` is written `&lt;`
+_FIRST_TOKEN = re.compile(r"\A\s*<\|\w{1,30}\|>")  # `<|python_tag|>` of Llama
+_HEAD = re.compile(r"(?:async def|def|class) (\w+)")
 
 
 def extract(text: str, names: Sequence[str] = (), signature: str = "", script: bool = False) -> str | None:
@@ -49,34 +40,37 @@ def extract(text: str, names: Sequence[str] = (), signature: str = "", script: b
         script: Whether the program is run with stdin instead of being called.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", "")
-    blocks = _blocks(text)
-    code = _from_blocks(blocks, names, signature, script)
-    if code is None:
-        tagged = [m[2] or m[3] or "" for m in _TAGS.finditer(text)]
-        plain = text if not blocks else text.split("```")[0].split("~~~")[0]
-        for part in (*reversed(tagged), plain):
-            code = _from_plain(part, names, signature, script)
-            if code is not None:
-                break
-    if code is None and not blocks:
-        for match in reversed(list(_ONE_LINE.finditer(text))):
-            inline = match[1] or match[2]
-            if _defines(_parse(inline), names) or (script and _does_something(_parse(inline))):
-                return inline
-    return code
+    found = blocks(text)
+    code = _from_blocks(found, names, signature, script)
+    if code is not None:
+        return code
+    tagged = _tagged(text)
+    parts = [without_tag(_FIRST_TOKEN.sub("", part)) for part in (*outside(text, found), *tagged)]
+    for part in reversed(parts):
+        if (code := _from_plain(part, names, signature, script)) is not None:
+            return code
+    if signature and not script:
+        for part in (*reversed(parts[len(parts) - len(tagged) :]), parts[0]):
+            if (code := _as_body(part, names, signature)) is not None:
+                return code
+    for match in reversed(list(_ONE_LINE.finditer(text)) if not found else []):
+        tree = parse(inline := match[1] or match[2])
+        if bound(tree).intersection(names) or (script and calls(tree)):
+            return inline
+    return None
 
 
 def prompt_code(prompt: str, names: Sequence[str]) -> str:
-    """Returns the code in a prompt that ends in the head of a function of `names`, an empty text where there is none.
+    """Returns the code in a prompt that ends in the head of one of `names`, an empty text where there is none.
 
     Args:
         prompt: The prompt's text: prose, fenced code, or the code itself, as in HumanEval.
         names: Names that the tests call.
     """
     prompt = prompt.replace("\r\n", "\n")
-    for part in (*(block.code for block in reversed(_blocks(prompt))), prompt):
+    for part in (*(block.code for block in reversed(blocks(prompt))), prompt):
         lines = part.split("\n")
-        heads = [i for i, line in enumerate(lines) if (m := re.match(r"(?:async )?def (\w+)", line)) and m[1] in names]
+        heads = [i for i, line in enumerate(lines) if (m := _HEAD.match(line)) and m[1] in names]
         if not heads:
             continue
         starts = [i for i, line in enumerate(lines[: heads[-1] + 1]) if _CODE_START.match(line)]
@@ -90,138 +84,154 @@ def _complete_head(lines: Sequence[str]) -> str | None:
     """Returns the longest beginning of `lines` that is code once the last function has a body."""
     for end in range(len(lines), max(0, len(lines) - _MAX_ATTEMPTS // _MAX_STARTS), -1):
         code = "\n".join(lines[:end]).rstrip()
-        if code and (_parse(code) is not None or _parse(code + "\n    pass") is not None):
+        if code and (parse(code) is not None or parse(_with_pass(code)) is not None):
             return code
     return None
 
 
-# Fences.
+def _with_pass(signature: str) -> str:
+    return f"{signature}\n{_body_indent(signature)}pass"
 
 
-def _blocks(text: str) -> list[_Block]:
-    """Returns the fenced blocks, those that a fence inside a text of the program has cut in two as one.
-
-    A fence that is never closed holds the rest.
-    """
-    blocks = _fenced(text)
-    lines, made, i = text.split("\n"), list[_Block](), 0
-    while i < len(blocks):
-        block = blocks[i]
-        if _parse(block.code) is None and block.code.count('"""') + block.code.count("'''") == 1:
-            for j in range(i + 1, min(i + 4, len(blocks))):
-                joined = "\n".join(lines[block.start : blocks[j].end])
-                if _parse(joined) is not None:
-                    block, i = _Block(block.language, joined, block.start, blocks[j].end), j
-                    break
-        made.append(block)
-        i += 1
-    return made
+def _body_indent(signature: str) -> str:
+    """Returns the indentation of the body of a signature's last function, which may be a method."""
+    heads = re.findall(r"^([ \t]*)(?:async def|def|class)\b", signature, re.MULTILINE)
+    return (heads[-1] if heads else "") + "    "
 
 
-def _fenced(text: str) -> list[_Block]:
-    blocks: list[_Block] = []
-    fence, language, lines, indent, start = "", "", [""], "", 0
-    for number, line in enumerate(text.split("\n")):
-        found = _FENCE.match(line)
-        if not fence:
-            if found and not ("`" in found[3] and found[2][0] == "`"):
-                fence, indent, start = found[2], found[1], number + 1
-                language, first = _information(found[3])
-                lines = [first] if first else []
-            continue
-        if found and not found[3] and found[2][0] == fence[0] and len(found[2]) >= len(fence):
-            blocks.append(_Block(language, _code(lines, indent), start, number))
-            fence = ""
-        else:
-            lines.append(line)
-    if fence and any(line.strip() for line in lines):
-        blocks.append(_Block(language, _code(lines, indent), start, text.count("\n") + 1))
-    return blocks
+# Blocks.
 
 
-def _information(text: str) -> tuple[str, str]:
-    """Returns (language, code) of what stands after an opening fence; code on that line is code."""
-    head, _, rest = text.partition(" ")
-    if head.lower() in _PYTHON and _FENCE_CODE.match(rest):
-        return head.lower(), rest
-    if _FENCE_CODE.match(text):
-        return "", text
-    match = _LANGUAGE.match(text)
-    language = match[1].lower() if match else ""
-    if re.fullmatch(r"python\d?(?:\.\d+)?", language):
-        language = "python"
-    return ("" if language in _NO_LANGUAGE else language), ""
-
-
-def _code(lines: Sequence[str], indent: str) -> str:
-    if indent:
-        lines = [line.removeprefix(indent) for line in lines]
-    code = "\n".join(lines)
-    return code if _parse(code) is not None else textwrap.dedent(code) if _parse(textwrap.dedent(code)) else code
-
-
-def _from_blocks(blocks: Sequence[_Block], names: Sequence[str], signature: str, script: bool) -> str | None:
-    python = [block for block in blocks if block.language in _PYTHON or not block.language]
+def _from_blocks(found: Sequence[Block], names: Sequence[str], signature: str, script: bool) -> str | None:
+    python = [block for block in found if block.language in ("python", "")]
+    codes = [block.code for block in python]
     if script:
-        tagged = [block for block in python if block.language]
-        for group in (tagged, python):
-            for i in range(len(group) - 1, -1, -1):
-                if _does_something(_parse(group[i].code)) or (group[i].language and _parse(group[i].code) is None):
-                    return _with_helpers([block.code for block in group[: i + 1]], ())
+        tagged = [block.code for block in python if block.language]
+        for group, broken in ((tagged, _seems_a_program), (codes, None)):
+            chosen = _script(group, broken)
+            if chosen is not None:
+                return _with_helpers(group, chosen, ())
         return None
-    for i in range(len(python) - 1, -1, -1):
-        code = python[i].code
-        tree = _parse(code)
-        if _defines(tree, names) or (tree is None and _seems_to_define(code, names)):
-            return _with_preamble(_with_helpers([block.code for block in python[: i + 1]], names), signature)
+    chosen = _definition(python, names)
+    if chosen is not None:
+        return _with_preamble(_with_helpers(codes, chosen, names), signature)
     if signature and python:
-        return _as_body(python[-1].code, names, signature)
+        return _as_body(codes[-1], names, signature)
     if not names and python:
-        return python[-1].code
+        return codes[-1]
     return None
 
 
-def _with_helpers(codes: Sequence[str], names: Sequence[str]) -> str:
-    """Returns the last code, after those before it that define names which it, or the tests, miss."""
-    chosen = [codes[-1]]
-    tree = _parse(codes[-1])
-    missing = (_used(tree) | set(names)) - _bound(tree) - _BUILTIN_NAMES if tree is not None else set()
-    for code in reversed(codes[:-1]):
-        earlier = _parse(code)
-        if earlier is not None and missing & _bound(earlier):
-            chosen.insert(0, code)
-            missing = (missing | _used(earlier)) - _bound(earlier) - _BUILTIN_NAMES
-    return "\n\n".join(chosen)
+def _script(codes: Sequence[str], broken: Callable[[str], bool] | None) -> int | None:
+    """Returns which code is a program that runs by itself, the last one; one that only defines where none does."""
+    trees = [parse(code) for code in codes]
+    for does in (acts, calls):
+        for i in range(len(codes) - 1, -1, -1):
+            if does(trees[i]) or (trees[i] is None and broken is not None and broken(codes[i])):
+                return i
+    return None
+
+
+def _definition(python: Sequence[Block], names: Sequence[str]) -> int | None:
+    """Returns which block defines one of `names`: the last; a stub, an import or a plain value if no other does."""
+    wanted, second = set(names), None
+    trees = [parse(block.code) for block in python]
+    defining = [i for i, tree in enumerate(trees) if tree is not None and defined(tree) & wanted]
+    for i in range(len(python) - 1, -1, -1):
+        code = python[i].code
+        if trees[i] is None:
+            defines, binds = _seems_to_define(code, names), False
+            if defines and python[i].closed and parse(_with_pass(code)) is not None:
+                defines, binds = False, True  # a head that is shown without its body
+        else:
+            defines, binds = i in defining, bool(bound(trees[i]) & wanted)
+        earlier = [j for j in defining if j < i][-_MAX_QUOTED:] if python[i].closed else []
+        if defines and not any(_quotes(code, python[j].code) for j in earlier):
+            return i
+        if (defines or binds) and second is None:
+            second = i
+    return second
+
+
+def _quotes(code: str, earlier: str) -> bool:
+    """Whether code only repeats some lines of an earlier block, to explain them, and not all."""
+    mine, theirs = (
+        [line.strip() for line in text.split("\n") if line.strip() and not line.strip().startswith("#")]
+        for text in (code, earlier)
+    )
+    return len(mine) < len(theirs) and any(mine == theirs[k : k + len(mine)] for k in range(len(theirs)))
+
+
+def _with_helpers(codes: Sequence[str], chosen: int, names: Sequence[str]) -> str:
+    """Returns a code, after those that define names which it, or the tests, miss: earlier ones, or else later ones."""
+    parts = [codes[chosen]]
+    tree = parse(parts[0])
+    wanted = (missing(parts[0]) | set(names)) - bound(tree) if tree is not None else set()
+    for code in reversed(codes[:chosen]):
+        if wanted & (found := bound(parse(code))):
+            parts.insert(0, code)
+            wanted = (wanted | missing(code)) - found
+    for code in codes[chosen + 1 :]:
+        if wanted & (found := defined(parse(code))):
+            parts.insert(0, code)
+            wanted -= found
+    return "\n\n".join(parts)
 
 
 # Without fences.
 
 
+def _tagged(text: str) -> list[str]:
+    """Returns what stands between tags that models put around code, in the order of their ends."""
+    found, opened = list[str](), dict[str, int]()
+    for tag in _TAG.finditer(text):
+        name = (tag[2] or tag[4]).lower()
+        if not (tag[1] or tag[3]):
+            opened[name] = tag.end()
+        elif name in opened:
+            part = text[opened.pop(name) : tag.start()]
+            found.append(html.unescape(part) if name in _MARKUP else part)
+    return found
+
+
 def _from_plain(text: str, names: Sequence[str], signature: str, script: bool) -> str | None:
-    """Returns the program in a text without fences: all of it, its code lines, or the body of the signature."""
+    """Returns the program in a text without fences: all of it, or its code lines."""
     if not text.strip():
         return None
-    tree = _parse(text)
+    tree = parse(text)
     if tree is None and text[:1].isspace():  # all of it may be indented
         flush = textwrap.dedent(text).strip("\n")
-        parsed = _parse(flush)
-        if parsed is not None and (script or _defines(parsed, names)):
+        parsed = parse(flush)
+        if parsed is not None and (script or bound(parsed).intersection(names)):
             text, tree = flush, parsed
     if script:
-        return text if _does_something(tree) else _code_lines(text, (), True)
-    if _defines(tree, names):
+        return text if calls(tree) else _code_lines(text, (), True)
+    if bound(tree).intersection(names):
         return _with_preamble(text, signature)
-    found = _code_lines(text, names, False)
-    if found is not None:
-        return _with_preamble(found, signature)
-    if signature:
-        return _as_body(text, names, signature)
-    return text if not names and tree is not None and _does_something(tree) else None
+    for part in (text, *_indented(text)):
+        if (found := _code_lines(part, names, False)) is not None:
+            return _with_preamble(found, signature)
+    return text if not names and not signature and calls(tree) else None
+
+
+def _indented(text: str) -> Iterator[str]:
+    """Yields the blocks that are code in Markdown by their indentation, after an empty line, the last one first."""
+    found, run, free = list[list[str]](), list[str](), True
+    for line in text.split("\n"):
+        if line.startswith(("    ", "\t")) and (run or free):
+            run.append(line)
+        elif line.strip() or not run:
+            found, run = ([*found, run] if run else found), []
+        else:
+            run.append("")
+        free = not line.strip()
+    for lines in reversed([*found, run][-_MAX_INDENTED:]):
+        yield textwrap.dedent("\n".join(lines))
 
 
 def _code_lines(text: str, names: Sequence[str], script: bool) -> str | None:
     """Returns the longest run of lines that is a program, prose around it left out."""
-    if len(text) > _MAX_PARSED:
+    if len(text) > MAX_PARSED:
         return None
     lines = text.split("\n")
     starts = [i for i, line in enumerate(lines) if _CODE_START.match(line)]
@@ -231,9 +241,9 @@ def _code_lines(text: str, names: Sequence[str], script: bool) -> str | None:
         while end > start and attempts < _MAX_ATTEMPTS:
             attempts += 1
             code = "\n".join(lines[start:end])
-            tree, failed_line = _parse_where(code)
+            tree, failed_line = parse_where(code)
             if tree is not None:
-                if _does_something(tree) if script else _defines(tree, names):
+                if calls(tree) if script else bound(tree).intersection(names):
                     return code
                 break
             # Nothing from the line of the error on can be part of the program; at least one line less.
@@ -250,10 +260,11 @@ def _as_body(text: str, names: Sequence[str], signature: str) -> str | None:
     first = first.lstrip()
     if not first:
         return None
-    variants = (text, f"    {first}\n{others}", textwrap.indent(textwrap.dedent(text), "    "))
+    indent = _body_indent(signature)
+    variants = (text, f"{indent}{first}\n{others}", textwrap.indent(textwrap.dedent(text), indent))
     for body in dict.fromkeys(variants):
         code = f"{signature.rstrip()}\n{body}\n"
-        if _compiles(code) and _defines(_parse(code), names):
+        if _compiles(code) and bound(parse(code)).intersection(names):
             return code
     for body in dict.fromkeys(variants[:2]):  # a completion that went on, and was cut off
         lines = body.split("\n")
@@ -266,11 +277,11 @@ def _as_body(text: str, names: Sequence[str], signature: str) -> str | None:
 
 def _with_preamble(code: str, signature: str) -> str:
     """Returns a program that repeats the prompt's function, after the prompt's imports and helpers."""
-    if not signature or (given := _parse(signature) or _parse(signature + "\n    pass")) is None:
+    if not signature or (given := parse(signature) or parse(_with_pass(signature))) is None:
         return code
-    if _parse(code) is None:
+    if parse(code) is None:
         return code
-    lines = (signature + "\n    pass").split("\n")
+    lines = signature.split("\n")
     last = given.body[-1]
     start = min([last.lineno, *(d.lineno for d in getattr(last, "decorator_list", []))]) - 1
     preamble = "\n".join(lines[:start]).strip()
@@ -283,29 +294,8 @@ def _with_preamble(code: str, signature: str) -> str:
     return f"{preamble}\n\n{code}"
 
 
-# Trees.
-
-
-def _parse_where(code: str) -> tuple[ast.Module | None, int]:
-    """Returns (tree, 0), or `None` and the line of the first error."""
-    if len(code) > _MAX_PARSED:
-        return None, 1
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(code), 0
-    except SyntaxError as error:
-        return None, max(1, error.lineno or 1)
-    except (ValueError, RecursionError, MemoryError):
-        return None, 1
-
-
-def _parse(code: str) -> ast.Module | None:
-    return _parse_where(code)[0]
-
-
 def _compiles(code: str) -> bool:
-    if len(code) > _MAX_PARSED:
+    if len(code) > MAX_PARSED:
         return False
     try:
         with warnings.catch_warnings():
@@ -316,38 +306,9 @@ def _compiles(code: str) -> bool:
         return False
 
 
-def _bound(tree: ast.AST | None) -> set[str]:
-    """Returns the names that a module binds at its top, in branches as well."""
-    bound: set[str] = set()
-    pending: list[ast.AST] = list(ast.iter_child_nodes(tree)) if tree is not None else []
-    while pending:
-        node = pending.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            bound.add(node.name)
-            continue
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound.add(node.id)
-        if not isinstance(node, ast.Lambda):
-            pending += ast.iter_child_nodes(node)
-    return bound
-
-
-def _used(tree: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
-def _defines(tree: ast.AST | None, names: Sequence[str]) -> bool:
-    return tree is not None and bool(_bound(tree) & set(names))
-
-
 def _seems_to_define(code: str, names: Sequence[str]) -> bool:
     return any(re.search(rf"^(?:async def|def|class)\s+{re.escape(name)}\b", code, re.MULTILINE) for name in names)
 
 
-def _does_something(tree: ast.AST | None) -> bool:
-    """Whether a module runs anything: prose and numbers can be Python as well."""
-    if not isinstance(tree, ast.Module):
-        return False
-    return any(isinstance(node, ast.Call) for node in ast.walk(tree))
+def _seems_a_program(code: str) -> bool:
+    return any(_CODE_START.match(line) for line in code.split("\n"))
