@@ -17,6 +17,7 @@ import collections
 import datetime
 import decimal
 import fractions
+import functools
 import itertools
 import json
 import math
@@ -37,7 +38,11 @@ _TYPES: dict[str, type] = {kind.__name__: kind for kind in _BASES[:-1]}
 
 
 class Unsendable(TypeError):
-    """A value cannot be sent: it is an object of one process's own, or too deep."""
+    """A value cannot be sent."""
+
+
+class TooMuch(Unsendable):
+    """A value is too deep, or does not end."""
 
 
 def _text(value: str) -> Any:
@@ -61,10 +66,10 @@ def encode(value: Any, handle: Callable[[Any], Any], depth: int = 0) -> Any:
         depth: How deep in a nested value this one is.
 
     Raises:
-        Unsendable: The value is nested too deeply.
+        TooMuch: The value is nested too deeply.
     """
     if depth > MAX_DEPTH:
-        raise Unsendable("nested too deeply")
+        raise TooMuch("nested too deeply")
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -114,12 +119,12 @@ def encode_argument(value: Any, handle: Callable[[Any], Any]) -> Any:
     It may be nested twice as deeply: what a program has answered can be sent back to it within values of the tests.
 
     Raises:
-        Unsendable: An iterator does not end soon, or as `encode`.
+        TooMuch: An iterator does not end soon, or as `encode`.
     """
     if isinstance(value, _ITERATORS):
         items = list(itertools.islice(value, MAX_ITERATOR + 1))
         if len(items) > MAX_ITERATOR:
-            raise Unsendable("an iterator that does not end")
+            raise TooMuch("an iterator that does not end")
         return {"I": [encode(v, handle, 1 - MAX_DEPTH) for v in items]}
     return encode(value, handle, -MAX_DEPTH)
 
@@ -235,11 +240,15 @@ def decode(form: Any, handle: Callable[[Any], Any], depth: int = 0) -> Any:
     if tag == "q":
         return collections.deque((inner(v) for v in body[0]), body[1])
     if tag == "n":
-        fields = [str(f) for f in body[0]]
-        return collections.namedtuple("record", fields, rename=True)(*(inner(v) for v in body[1]))
+        return _record(tuple(str(f) for f in body[0]))(*(inner(v) for v in body[1]))
     if tag == "N":
         return _decode_numpy(body, inner)
     raise ValueError("not a value")
+
+
+@functools.lru_cache(maxsize=64)
+def _record(fields: tuple[str, ...]) -> Callable[..., Any]:
+    return collections.namedtuple("record", fields, rename=True)
 
 
 def decode_argument(form: Any, handle: Callable[[Any], Any]) -> Any:

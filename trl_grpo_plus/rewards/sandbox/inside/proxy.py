@@ -15,15 +15,30 @@ asked "what is your answer?", never "is this expected value right?":
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 _SPECIAL = ("__name__", "__doc__", "__qualname__", "__dict__", "__annotations__")
+# Of texts, sets and tables: each asks whether the operand is right.
+_JUDGES = ("startswith", "endswith", "issubset", "issuperset", "isdisjoint", "equals")
 _get, _set = object.__getattribute__, object.__setattr__
+
+
+class Asserts(Protocol):
+    """Where the tests assert something: a `checks.Asserts`."""
+
+    def lost_with(self, trace: TracebackType | None, frame: FrameType) -> bool:
+        """Returns whether asserts would never be decided if a `with` statement swallowed an error."""
 
 
 class Asks(Protocol):
     """The channel to the program: a `Session`."""
+
+    @property
+    def asserts(self) -> Asserts:
+        """Where the tests assert something."""
 
     def ask(self, operation: str, *arguments: Any, mutates: bool = False, named: dict[str, Any] | None = None) -> Any:
         """Returns what the program answers, or raises what it says that it raised."""
@@ -63,7 +78,10 @@ class Proxy:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in _SPECIAL:  # others would change how Python treats the proxy
             raise AttributeError(name)
-        return _member(self, _get(self, "_session").ask("getattr", self, name))
+        value = _member(self, _get(self, "_session").ask("getattr", self, name))
+        if name in _JUDGES and isinstance(value, Proxy) and not _made(self) and not _get(self, "_class"):
+            return _judging(name, value)
+        return value
 
     def __setattr__(self, name: str, value: Any) -> None:
         _get(self, "_session").ask("setattr", self, name, value)
@@ -90,7 +108,9 @@ class Proxy:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
         known = kind if getattr(builtins, getattr(kind, "__name__", ""), None) is kind else None
         suppressed = _get(self, "_session").ask("exit", self, known or (Exception if kind else None))
-        return suppressed is True and error is not None and not isinstance(error, AssertionError)
+        if suppressed is not True or error is None or isinstance(error, AssertionError):
+            return False
+        return not _get(self, "_session").asserts.lost_with(trace, sys._getframe(1))
 
     def __instancecheck__(self, instance: Any) -> bool:
         return isinstance(instance, Proxy) and _get(self, "_session").ask("isinstance", instance, self) is True
@@ -131,7 +151,9 @@ class Proxy:
         return _own(self, _get(self, "_session").ask("invert", self))
 
     def __hash__(self) -> int:
-        return int(_exact(_get(self, "_session").ask("hash", self), int)) if _made(self) else id(self)
+        if _made(self):
+            return int(_exact(_get(self, "_session").ask("hash", self), int))
+        return hash(("class", number_of(self))) if _get(self, "_kind") == "class" else id(self)
 
     def __eq__(self, other: object) -> bool:
         return self is other or _compare("eq", self, other, False)
@@ -165,6 +187,17 @@ def _member(source: Proxy, value: Any) -> Any:
     return value
 
 
+def _judging(name: str, method: Proxy) -> Callable[..., Any]:
+    """Returns a method of an answer that can be asked about objects of the program alone."""
+
+    def judge(*operands: Any, **named: Any) -> Any:
+        if all(isinstance(operand, Proxy) for operand in (*operands, *named.values())):
+            return method(*operands, **named)
+        raise TypeError(f"the program's object is none whose `{name}` could be believed")
+
+    return judge
+
+
 def _own(source: Proxy, value: Any) -> Any:
     """Returns a result, marked as made by the tests where its source was."""
     if _made(source) and isinstance(value, Proxy):
@@ -175,6 +208,8 @@ def _own(source: Proxy, value: Any) -> Any:
 def _compare(operation: str, mine: Proxy, other: object, otherwise: bool) -> bool:
     if isinstance(other, Proxy) and (_made(mine) or _made(other)):
         return _get(mine, "_session").ask(operation, mine, other) is True
+    if isinstance(other, Proxy) and _get(mine, "_kind") == _get(other, "_kind") == "class":
+        return is_same(mine, other) is not otherwise
     return otherwise
 
 
@@ -222,6 +257,18 @@ Proxy.__index__ = _conversion("index", int)  # type: ignore[attr-defined]
 def number_of(proxy: Proxy) -> int:
     """Returns the number by which the program knows an object."""
     return int(_get(proxy, "_number"))
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Returns what `is` does, where two proxies may stand for one object."""
+    if isinstance(one, Proxy) and isinstance(other, Proxy):
+        return number_of(one) == number_of(other)
+    return one is other
+
+
+def type_of(value: Any) -> Any:
+    """Returns the class of a value, the program's where it is the program's object."""
+    return _get(value, "_session").ask("type", value) if isinstance(value, Proxy) else type(value)
 
 
 def named_class(proxy: Proxy) -> None:

@@ -16,7 +16,7 @@ import struct
 from typing import Literal
 
 from . import kernel
-from .syscalls import AUDIT_ARCH, LAST_KNOWN, METADATA, MISSING, PLAIN, TABLES, WRITES
+from .syscalls import AUDIT_ARCH, CHANGES, LAST_KNOWN, MISSING, PLAIN, TABLES
 
 Files = Literal["private", "landlock", "none"]  # what holds writing: a private file tree, Landlock, or this filter
 
@@ -130,7 +130,7 @@ def program(arch: str, pid: int, files: Files) -> list[Instruction]:
     ]
     if arch == "x86_64":
         code += [(_GREATER_EQUAL, 0, 1, 0x40000000), _answer(KILL)]  # x32
-    allowed = [*PLAIN, *(WRITES if files != "none" else ()), *(METADATA if files == "private" else ())]
+    allowed = [*PLAIN, *(CHANGES if files == "private" else ())]
     for name in allowed:
         if name in table:
             code += [(_EQUAL, 0, 1, table[name]), _answer(ALLOW)]

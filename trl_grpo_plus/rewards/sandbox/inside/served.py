@@ -30,6 +30,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name, None) or getattr(builtins, name) for name in _OPERATORS.split()},
     **{f.__name__: f for f in (len, iter, next, str, repr, bool, hash, int, float, complex, bytes, format, round)},
     "reversed": reversed,
+    "type": type,
     "getattr": getattr,
     "setattr": setattr,
     "delattr": delattr,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from . import codec, frames
+from .checks import Asserts
 from .proxy import AsyncProxy, Proxy, is_named_class, made_by_tests, named_class, number_of
 
 _OF_PROGRAM = "_of_program"  # an attribute that a program cannot set: it starts with an underscore
@@ -25,6 +26,7 @@ class Session:
         channel: Descriptor of the socket to the program.
         names: Names that the tests take from the program; it cannot give them others.
         classes: Names that the tests use as classes.
+        asserts: Where the tests assert something.
         give_up: Called with a reason where the program is gone or talks nonsense; does not return.
         unsupported: Called with a reason where the tests need what is not supported; does not return.
     """
@@ -34,10 +36,13 @@ class Session:
         channel: int,
         names: frozenset[str],
         classes: frozenset[str],
+        asserts: Asserts,
         give_up: Callable[[str], NoReturn],
         unsupported: Callable[[str], NoReturn],
     ) -> None:
         self.answers = 0
+        self.lost = ""  # a check that failed where the program could hide it
+        self.asserts = asserts
         self.exceptions: dict[str, type[Exception]] = {}
         self._channel = channel
         self._names = names
@@ -87,14 +92,14 @@ class Session:
                 "keywords": {k: codec.encode_argument(v, self._send_handle) for k, v in (named or {}).items()},
                 "mutates": mutates,
             }
+        except codec.TooMuch as error:
+            self._too_much(error)
         except codec.Unsendable as error:
             self._unsupported(str(error))
         try:
             frames.send(self._channel, request)
         except ValueError as error:
-            if self._heard:  # it holds what the program has answered
-                self._give_up(f"the program's answers make a request of the tests too long: {error}")
-            self._unsupported(str(error))
+            self._too_much(error)
         except frames.HungUp:
             self._give_up("the program's process has ended")
         while True:
@@ -104,6 +109,11 @@ class Session:
                 break
             self._call_back(answer)
         return self._outcome(operation, arguments if mutates else (), (named or {}) if mutates else {}, answer)
+
+    def _too_much(self, error: Exception) -> NoReturn:
+        if self._heard:  # it may hold what the program has answered
+            self._give_up(f"the program's answers make a request of the tests too large: {error}")
+        self._unsupported(str(error))
 
     def _outcome(self, operation: str, changed: tuple[Any, ...], named: dict[str, Any], answer: Any) -> Any:
         """Returns an answer's value, after copying back what the program made of arguments that it may change."""
@@ -147,9 +157,13 @@ class Session:
         try:
             reply = {"result": codec.encode_argument(function(*arguments, **named), self._send_handle)}
         except Exception as error:
+            if self.asserts.within(error.__traceback__):
+                self.lost = "a check in a function that the tests gave to the program failed"
             reply = {"raised": [[c.__name__ for c in type(error).__mro__], str(error)[:300]]}
         try:
             frames.send(self._channel, reply)
+        except ValueError as error:
+            self._too_much(error)
         except frames.HungUp:
             self._give_up("the program's process has ended")
 
@@ -179,7 +193,8 @@ class Session:
         made = self._made_of(names, arguments, str(message))
         for name, form in answer.get("attributes", ()):
             if str(name).isidentifier() and not str(name).startswith("_"):
-                setattr(made, str(name), codec.decode(form, _no_objects))
+                # Not `setattr`: what is a member of a built-in exception, its methods in C take for sound.
+                made.__dict__[str(name)] = codec.decode(form, _no_objects)
         made.__dict__[_OF_PROGRAM] = True
         return made
 

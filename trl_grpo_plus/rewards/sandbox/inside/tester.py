@@ -17,11 +17,12 @@ import os
 import types
 from typing import Any, NoReturn
 
-from . import proxy
+from . import checks
 from .session import Session, is_of_program
 
 CHANNEL, REPORT = 3, 4
-_UNIT, _IN_PLACE = "__unit__", "__in_place__"
+_UNIT = "__unit__"
+_DESCRIBED = 200  # characters
 
 
 def holds_assert(node: ast.AST) -> bool:
@@ -49,7 +50,9 @@ class Units:
     def __init__(self, tree: ast.Module, go_on: bool) -> None:
         self.total = 0
         self._go_on = go_on
-        self._checkers = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and holds_assert(node)}
+        functions = (node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+        self._checkers = {node.name for node in functions if holds_assert(node)}
+        self._of_units = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and is_checking(node)}
         tree.body = self._wrapped(tree.body)
         ast.fix_missing_locations(tree)
 
@@ -71,9 +74,7 @@ class Units:
         return any(
             isinstance(inner, ast.Call)
             and isinstance(inner.func, ast.Name)
-            and inner.func.id in self._checkers
-            and inner.func.id != "check"
-            and not inner.func.id.startswith("test")
+            and inner.func.id in self._checkers - self._of_units
             for inner in ast.walk(node)
         )
 
@@ -86,17 +87,6 @@ class Units:
             failed += [ast.Raise()]
         handler = ast.ExceptHandler(type=ast.Name("__caught__", ast.Load()), name="__error__", body=failed)
         return ast.copy_location(ast.Try(body=[node], handlers=[handler], orelse=passed, finalbody=[]), node)
-
-
-class _InPlace(ast.NodeTransformer):
-    """Marks calls that are statements of their own: `sort(x)` alone is expected to change `x`."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
-        self.generic_visit(node)
-        if isinstance(node.value, ast.Call):
-            marked = ast.Call(func=ast.Name(_IN_PLACE, ast.Load()), args=[node.value.func], keywords=[])
-            node.value.func = ast.copy_location(marked, node.value)
-        return node
 
 
 def run(task: dict[str, Any]) -> NoReturn:
@@ -120,28 +110,36 @@ def run(task: dict[str, Any]) -> NoReturn:
         finish({"unsupported": reason})
 
     tree = ast.parse(task["source"])
-    units = Units(_InPlace().visit(tree), task["go_on"])
-    session = Session(CHANNEL, frozenset(task["names"]), frozenset(task["classes"]), give_up, unsupported)
+    asserts, epilogue = checks.Asserts(tree), _epilogue(tree, task["entry"])
+    units = Units(tree, task["go_on"])
+    checks.Rewritten(tree).visit(tree)
+    session = Session(CHANNEL, frozenset(task["names"]), frozenset(task["classes"]), asserts, give_up, unsupported)
     answers_so_far[0] = lambda: session.answers
     names = _namespace(task["helpers"])
     names.update(session.hello())
 
-    def report(number: int, error: BaseException | None) -> None:
-        _write([number, 0 if error is not None else 1, "" if error is None else _describe(error)])
+    found: dict[int, bool] = {}
 
-    names.update({_UNIT: report, _IN_PLACE: proxy.in_place, "__caught__": Exception})
+    def report(number: int, error: BaseException | None) -> None:
+        """Says once of a unit that it has passed, and once that it has not, however often it is run."""
+        if found.get(number) is False or (error is None and number in found):
+            return
+        why = _describe(error) if error is not None and all(found.values()) else ""
+        found[number] = error is None
+        _write([number, int(error is None), why])
+
+    names.update({_UNIT: report, "__caught__": Exception, **checks.MEANINGS})
     broken = ""
-    statements = [*tree.body, *_epilogue(tree, task["entry"])]
-    for node in statements:
+    for node in (*tree.body, *epilogue):
         try:
-            exec(compile(ast.Module([node], []), "<tests>", "exec", dont_inherit=True), names)
+            exec(compile(ast.Module([node], []), checks.FILE, "exec", dont_inherit=True), names)
         except BaseException as error:
             if isinstance(error, ImportError) and not is_of_program(error):
                 unsupported(f"the tests need a module that is not in the sandbox: {error}")
             broken = broken or f"line {getattr(node, 'lineno', 0)}: {_describe(error)}"
             if not task["go_on"]:
                 break
-    finish({"total": units.total, "answers": session.answers, "broken": broken})
+    finish({"total": units.total, "answers": session.answers, "broken": broken or session.lost})
 
 
 def _epilogue(tree: ast.Module, entry: str | None) -> list[ast.stmt]:
@@ -164,7 +162,7 @@ def _epilogue(tree: ast.Module, entry: str | None) -> list[ast.stmt]:
 
 
 def _namespace(helpers: dict[str, list[Any]]) -> dict[str, Any]:
-    module = types.ModuleType("__tests__")
+    module = types.ModuleType("__main__")  # so that what stands under a main guard is run as well
     names = module.__dict__
     names["__builtins__"] = builtins
     for name, (home, attribute) in helpers.items():
@@ -174,7 +172,10 @@ def _namespace(helpers: dict[str, list[Any]]) -> dict[str, Any]:
 
 
 def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:200].rstrip(": ")
+    try:
+        return f"{type(error).__name__}: {error}"[:_DESCRIBED].rstrip(": ")
+    except Exception:  # an error of the tests' own may not be able to say what it is
+        return type(error).__name__
 
 
 def _write(record: Any) -> None:
