@@ -57,6 +57,16 @@ FORMS = [
     },
     {"inputs": [[2, 3], [-1, 1]], "outputs": [5, 0], "fn_name": "add"},
     json.dumps({"inputs": [[2, 3], [-1, 1]], "outputs": [[5], [0]], "fn_name": "add"}),
+    str(TESTS),
+    json.dumps({"inputs": ["2\n3", "-1\n1"], "outputs": ["5", "0"], "fn_name": "add"}),
+    json.dumps([{"type": "function_call", "fn_name": "add", "input": [2, 3], "output": 5}]),
+    [{"input": "2\n3", "output": "5", "testtype": "functional", "metadata": {"func_name": "add"}}],
+    {
+        "language": "python",
+        "test_cases": [{"type": "function_call", "fn_name": "add", "input": [2, 3], "output": [5]}],
+    },
+    {"tests": {"inputs": [[2, 3]], "outputs": [5]}, "fn_name": "add"},
+    {"inputs": None, "outputs": None, "tests": TESTS},
 ]
 SCRIPT = "print(sum(map(int, input().split())))"
 SCRIPT_FORMS = [
@@ -66,6 +76,11 @@ SCRIPT_FORMS = [
     {"inputs": ["1 2\n"], "outputs": ["3\n"]},
     {"input": "1 2", "output": "3"},
     json.dumps({"inputs": [["1 2"]], "outputs": [["3"]]}),
+    {"mode": "stdio", "tests": {"inputs": ["1 2"], "outputs": ["3"]}},
+    {"language": "python", "test_cases": [{"type": "stdin_stdout", "fn_name": None, "input": "1 2", "output": "3"}]},
+    str([{"input": "1 2", "output": "3", "testtype": "stdin"}]),
+    [{"stdin": "1 2", "expected_output": "3"}],
+    {"input": ["1 2\n", "2 2\n"], "output": ["3\n", "4\n"]},
 ]
 
 
@@ -82,7 +97,18 @@ def test_forms_of_cases(answer):
 
 
 @pytest.mark.parametrize(
-    "answer", [None, "", [], {}, "[]", {"tests": []}, {"inputs": [], "outputs": []}, "72", {"x": 1}, [1], 5]
+    "answer",
+    [
+        *(None, "", [], {}, "[]", {"tests": []}, {"inputs": [], "outputs": []}, "72", {"x": 1}, [1], 5),
+        [{"input": "1", "output": None}],
+        {"inputs": ["1"], "outputs": [None]},
+        {"language": "cpp", "test_cases": [["1", "1"]]},
+        [{"type": "function_call", "input": [2, 3], "output": 5}],
+        {"inputs": ["2 3"], "outputs": ["5"], "fn_name": "add"},
+        *({"inputs": [[[2, 3]]], "outputs": [5]}, {"inputs": [[2, 3]], "outputs": [5]}),
+        {"inputs": ["[2"], "outputs": ["5"], "fn_name": "add"},
+        {"tests": "def check(candidate):\n    assert candidate(1, 1) == 2", "entry_point": "add(1"},
+    ],
 )
 def test_a_row_without_tests_is_not_scored(answer):
     found = verdict(f"```python\n{ADD}\n```", answer)
@@ -98,6 +124,38 @@ def test_setup_and_entry_point_of_the_row():
     open_check = "def check(candidate):\n    assert candidate(1, 1) == 2"
     assert verdict(ADD, open_check).value is None
     assert verdict(ADD, open_check, prompt="def add(a, b):\n").value == 1.0
+
+
+def test_what_calls_are_of_may_stand_in_another_column():
+    given = {"starter_code": "class Solution:\n    def add(self, a: List[int], b):\n        "}
+    method = (
+        ADD.replace("def", "class Solution:\n    def")
+        .replace("(a", "(self, a: List[int]")
+        .replace("    return", "        return")
+    )
+    called = [{"input": "2\n3", "output": "5", "testtype": "functional"}]
+    for answer in (called, json.dumps({"inputs": ["2\n3"], "outputs": ["5"]})):
+        assert verdict(method, answer, row=given).value == 1.0
+        assert verdict(method.replace("+", "-"), answer, row=given).value == 0.0
+    for row in ({"fn_name": "add"}, {"entry_point": "add"}):
+        for answer in (called, {"inputs": [[2, 3]], "outputs": [5]}):
+            assert verdict(ADD, answer, row=row).value == 1.0
+            assert verdict(ADD.replace("+", "-"), answer, row=row).value == 0.0
+    assert verdict(SCRIPT, [["1 2", "3"]], row={"entry_point": "add"}).value == 1.0
+
+
+def test_an_entry_point_that_is_a_method():
+    answer, row = "def check(candidate):\n    assert candidate(a = 2, b = 3) == 5", {"entry_point": "Solution().add"}
+    method = "class Solution:\n    def add(self, a: List[int], b):\n        return {}"
+    given = "class Solution:\n    def add(self, a: List[int], b) -> int:\n        "
+    for tests in (answer, answer.replace("assert", "five = 5\n    assert").replace("== 5", "== five")):
+        assert verdict(method.format("a + b"), tests, row={**row, "starter_code": given}).value == 1.0
+        assert verdict(method.format("a + b"), tests, prompt=f"Complete:\n{given}", row=row).value == 1.0
+        assert verdict(method.format("a + b"), tests, row=row).value == 0.0  # nobody gives it `List`
+        assert verdict(method.format("a - b"), tests, row={**row, "starter_code": given}).value == 0.0
+        liar = "class E:\n    def __eq__(s, o): return True\n    __ne__ = __eq__\n"
+        for cheat in (liar + method.format("E()"), liar + "class Solution(E):\n    add = E\n", liar + "Solution = E"):
+            assert verdict(cheat, tests, row={**row, "starter_code": given}).value == 0.0
 
 
 @pytest.mark.parametrize(

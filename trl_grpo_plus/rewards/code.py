@@ -28,7 +28,7 @@ from .sandbox import (
 )
 from .sandbox.judge import Runner
 from .sandbox.levels import AUTO, EXTERNAL, LEVELS
-from .sandbox.plan import names_under_test
+from .sandbox.plan import names_under_test, root_of
 from .text import stated_part
 from .verdict import Verdict
 
@@ -39,7 +39,7 @@ _CREDITS = ("all", "fraction")
     "code",
     description="1.0 where the program passes all its tests, run in the sandbox",
     columns=("answer",),
-    optional=("prompt", "entry_point", "starter_code", "test_setup_code", "test_imports"),
+    optional=("prompt", "entry_point", "fn_name", "starter_code", "test_setup_code", "test_imports"),
     accuracy=True,
     version=4,
     runs="thread",
@@ -49,8 +49,8 @@ class Code:
 
     Args:
         column: Column of the tests: their source, a list of asserts, a list of `{input, output}`, `{inputs, outputs}`
-            with an optional `fn_name`, or `{mode: assert | stdio | check, tests, entry_point}`; JSON texts of these
-            are read as well.
+            with an optional `fn_name`, or `{mode: assert | stdio | check, tests, entry_point}`; texts of these, in
+            JSON or Python's literals, are read as well.
         credit: `all`: 1.0 for all tests and 0.0 for fewer; `fraction`: the share of the tests that pass.
         cpu_s: CPU seconds that a program may use (for each case of stdin).
         wall_s: Seconds on the clock, a backstop; `None` takes 2.5 times `cpu_s`.
@@ -118,7 +118,7 @@ class Code:
 
         Args:
             completion: The completion's text.
-            row: The row: its tests, and where it has them `prompt`, `entry_point`, `starter_code`, and
+            row: The row: its tests, and where it has them `prompt`, `entry_point` or `fn_name`, `starter_code`, and
                 `test_setup_code` or `test_imports`, which go before the tests.
         """
         try:
@@ -146,12 +146,14 @@ class Code:
         if task.calls:
             return self._called(stated, task, row, go_on)
         names = names_under_test(task.tests)
-        signature = _signature(row, names if task.entry is None else (task.entry,))
+        entry = root_of(task.entry) if task.entry else None
+        signature = _signature(row, names if entry is None else (entry,))
         tests = plan(task.tests, task.entry or _last_function(signature))
-        wanted = tuple(dict.fromkeys((*names, *((task.entry,) if task.entry else ()))))
+        wanted = tuple(dict.fromkeys((*names, *((entry,) if entry else ()))))
         source = extract(stated, wanted or (_last_function(signature) or "",), signature)
         if source is None:
             return Verdict(0.0, None, "no program that defines " + ", ".join(wanted))
+        source = _with_typing(source, row)
         return self._verdict(judge_tests(self._runner, source, tests, self._limits, go_on), source)
 
     def _called(self, stated: str, task: Task, row: Row, go_on: bool) -> Verdict:
@@ -160,8 +162,7 @@ class Code:
         if source is None:
             return Verdict(0.0, None, "no program that defines " + " or ".join(task.holders))
         called = task.entry if holder == task.entry else f"{holder}().{task.entry}"
-        if "from __future__" not in source:  # that must come first, and leaves annotations unread
-            source = typing_imports(row.get("starter_code")) + source
+        source = _with_typing(source, row)
         expressions = tuple(f"{called}({given})" for given, _ in task.calls)
         expected = tuple(FromJson(values, self._tolerance) for _, values in task.calls)
         calls = Calls(expressions, expected, (False,) * len(expected))
@@ -170,6 +171,12 @@ class Code:
     def _verdict(self, score: Score, source: str) -> Verdict:
         value = score.fraction if self._credit == "fraction" else float(score.all)
         return Verdict(value, source, f"{score.passed} of {score.total} checks: {score.reason}")
+
+
+def _with_typing(source: str, row: Row) -> str:
+    if "from __future__" in source:  # that must come first, and leaves annotations unread
+        return source
+    return typing_imports(row.get("starter_code"), _text(row.get("prompt"))) + source
 
 
 def _signature(row: Row, names: Sequence[str]) -> str:

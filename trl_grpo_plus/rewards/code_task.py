@@ -1,11 +1,13 @@
 """What a row asks of a program, read from its tests in any of the forms that datasets have.
 
-Stage: rewards. MBPP has lists of asserts, HumanEval a `check(candidate)` and an `entry_point`, APPS and TACO a JSON
-text of `{inputs, outputs}` with an optional `fn_name`; a specification of one's own is `{mode, tests, entry_point}`.
+Stage: rewards. MBPP has lists of asserts, HumanEval a `check(candidate)` and an `entry_point`, APPS, TACO and PRIME a
+JSON text of `{inputs, outputs}` with an optional `fn_name`, LiveCodeBench, DeepCoder and SYNTHETIC-1 lists of cases
+that say of themselves whether they are calls; a specification of one's own is `{mode, tests, entry_point}`.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import re
@@ -17,6 +19,11 @@ from typing import Any
 from .registry import Row
 from .sandbox import Unusable
 
+_INPUTS, _OUTPUTS = ("input", "stdin"), ("output", "expected_output", "stdout")
+_UNNAMED = "and nothing that says of which function: `fn_name` beside them, or a column `entry_point`"
+_CALLS = ("function_call", "functional")  # `type` or `testtype` of a case
+_PYTHON = ("python", "python3", "py")
+_ENTRY = re.compile(r"[^\W\d]\w*(?:(?:\(\))?\.[^\W\d]\w*)*")
 _CLASS = "Solution"  # of which LeetCode's functions, and others', are methods
 
 
@@ -58,48 +65,114 @@ def task_of(answer: Any, row: Row) -> Task:
     Raises:
         Unusable: There are none, or their form is not known.
     """
-    entry = row.get("entry_point")
+    entry = row.get("entry_point") or row.get("fn_name")
     if isinstance(answer, str) and answer.lstrip()[:1] in ("{", "["):
-        with contextlib.suppress(ValueError):  # Python source may begin so as well
-            answer = json.loads(answer)
+        answer = _read(answer)
+    if isinstance(answer, Mapping):  # tables give every row the keys of all others
+        answer = {key: value for key, value in answer.items() if value is not None}
     if answer is None or (isinstance(answer, (str, list, tuple, dict)) and not answer):
         raise Unusable("no tests")
     if isinstance(answer, Mapping):
         entry = answer.get("entry_point") or answer.get("fn_name") or entry
+        if str(answer.get("language") or "python").lower() not in _PYTHON:
+            raise Unusable(f"tests for programs in {answer['language']}")
         if "inputs" in answer and "outputs" in answer:
             return _from_columns(answer["inputs"], answer["outputs"], answer.get("fn_name"), row)
         if "input" in answer and "output" in answer:
+            if _are_columns(answer["input"], answer["output"]):
+                return _from_columns(answer["input"], answer["output"], answer.get("fn_name"), row)
             answer = [answer]
-        elif "tests" in answer or "test" in answer:
-            setup = answer.get("setup") or ""
-            inner = answer.get("tests", answer.get("test"))
+        elif (key := next((key for key in ("tests", "test", "test_cases") if key in answer), None)) is not None:
+            inner = answer[key]
             if not inner:
                 raise Unusable("no tests")
+            if isinstance(inner, Mapping):
+                return task_of({"fn_name": answer.get("fn_name"), **inner}, {**row, "entry_point": entry})
             if str(answer.get("mode", "")) == "stdio" or (isinstance(inner, list) and _is_case(inner[0])):
-                return Task(cases=_cases(inner))
-            return _from_source(inner, entry, row, setup)
+                return _from_cases(inner, entry, row)
+            return _from_source(inner, entry, row, answer.get("setup") or "")
         else:
             raise Unusable(f"tests with the keys {', '.join(map(str, answer))}")
     if isinstance(answer, Sequence) and not isinstance(answer, str) and _is_case(answer[0]):
-        return Task(cases=_cases(answer))
+        return _from_cases(answer, entry, row)
     return _from_source(answer, entry, row, "")
 
 
+def _read(text: str) -> Any:
+    """Returns the tests in a text of JSON, or of Python's literals, as CSV files have them; otherwise the text."""
+    with contextlib.suppress(ValueError):  # Python source may begin so as well
+        return json.loads(text)
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return ast.literal_eval(text.strip())
+    return text
+
+
 def _is_case(item: Any) -> bool:
-    return (isinstance(item, Mapping) and "output" in item) or (isinstance(item, (list, tuple)) and len(item) == 2)
+    if isinstance(item, Mapping):
+        return any(key in item for key in _OUTPUTS)
+    return isinstance(item, (list, tuple)) and len(item) == 2
 
 
-def _cases(items: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    cases = []
-    for item in items:
-        if not _is_case(item):
-            raise Unusable(f"a case without an output: {item!r:.80}")
-        pair = (item.get("input", ""), item["output"]) if isinstance(item, Mapping) else item
-        given, expected = ("\n".join(map(str, v)) if isinstance(v, (list, tuple)) else v for v in pair)
-        cases.append(("" if given is None else str(given), str(expected)))
-    if not cases:
+def _pair(item: Any) -> tuple[Any, Any]:
+    """Returns what goes in and what must come out of a case.
+
+    Raises:
+        Unusable: It does not say.
+    """
+    if not _is_case(item):
+        raise Unusable(f"a case without an output: {item!r:.80}")
+    if isinstance(item, Mapping):
+        item = (next((item[k] for k in _INPUTS if k in item), ""), next(item[k] for k in _OUTPUTS if k in item))
+    if item[1] is None:
+        raise Unusable(f"a case whose output is null, with the input {item[0]!r:.80}")
+    return item[0], item[1]
+
+
+def _are_columns(given: Any, expected: Any) -> bool:
+    """Whether both are lists with a text for each case, as CodeContests has them; otherwise they hold lines."""
+    if not (isinstance(given, list) and isinstance(expected, list) and len(given) == len(expected)):
+        return False
+    texts = [*given, *expected]
+    return all(isinstance(text, str) for text in texts) and any("\n" in text for text in texts)
+
+
+def _from_cases(items: Sequence[Any], entry: Any, row: Row) -> Task:
+    """Returns the task of a list of cases, of stdin or, where they say so, of calls."""
+    pairs = list(map(_pair, items))
+    if not pairs:
         raise Unusable("no cases")
-    return tuple(cases)
+    described = [item for item in items if isinstance(item, Mapping)]
+    function = next((name for item in described if (name := _function_of(item))), None)
+    if function is None and not any(str(item.get(k)) in _CALLS for item in described for k in ("type", "testtype")):
+        return Task(cases=tuple((_as_text(given), _as_text(expected)) for given, expected in pairs))
+    function = function or entry or _function_given(row)
+    if not function:
+        raise Unusable(f"cases that are calls, {_UNNAMED}")
+    return _from_columns([given for given, _ in pairs], [expected for _, expected in pairs], function, row)
+
+
+def _function_of(case: Mapping[str, Any]) -> str | None:
+    details = case.get("metadata")
+    return case.get("fn_name") or (details.get("func_name") if isinstance(details, Mapping) else None) or None
+
+
+def _in_class(row: Row) -> bool:
+    """Whether the code that the row gives to start from is a class with the function as a method."""
+    return re.search(rf"^class\s+{_CLASS}\b", str(row.get("starter_code") or ""), re.MULTILINE) is not None
+
+
+def _function_given(row: Row) -> str | None:
+    """Returns the function that the row's code to start from ends in."""
+    heads = re.findall(r"^[ \t]*def\s+(\w+)", str(row.get("starter_code") or ""), re.MULTILINE)
+    return heads[-1] if heads else None
+
+
+def _parts(given: Any) -> Sequence[Any]:
+    return given if isinstance(given, (list, tuple)) else ()
+
+
+def _as_text(part: Any) -> str:
+    return "" if part is None else "\n".join(map(str, part)) if isinstance(part, (list, tuple)) else str(part)
 
 
 def _from_columns(inputs: Any, outputs: Any, function: Any, row: Row) -> Task:
@@ -112,13 +185,21 @@ def _from_columns(inputs: Any, outputs: Any, function: Any, row: Row) -> Task:
         raise Unusable("as many inputs as outputs are needed")
     if not inputs:
         raise Unusable("no cases")
+    function = function or row.get("fn_name")
+    are_arguments = any(not isinstance(part, str) for given in inputs for part in _parts(given))
+    if not function and (are_arguments or _in_class(row)):
+        function = row.get("entry_point") or _function_given(row)
+        if not function:
+            raise Unusable(f"inputs that are arguments, {_UNNAMED}")
     if not function:
-        return Task(cases=_cases(list(zip(inputs, outputs, strict=True))))
+        pairs = map(_pair, zip(inputs, outputs, strict=True))
+        return Task(cases=tuple((_as_text(given), _as_text(expected)) for given, expected in pairs))
     if not str(function).isidentifier():
         raise Unusable(f"fn_name {function!r:.80} is no name of a function")
     function, starter_code = str(function), str(row.get("starter_code") or "")
-    in_class = re.search(rf"^class\s+{_CLASS}\b", starter_code, re.MULTILINE)
-    holders = (_CLASS,) if in_class else (function,) if starter_code.strip() else (function, _CLASS)
+    holders = (_CLASS,) if _in_class(row) else (function,) if starter_code.strip() else (function, _CLASS)
+    if all(isinstance(arguments, str) for arguments in inputs):  # a line of JSON for each
+        inputs, outputs = [_from_json(given.split("\n")) for given in inputs], _from_json(outputs)
     wrapped = all(isinstance(result, list) and len(result) == 1 for result in outputs)
     calls = []
     for arguments, result in zip(inputs, outputs, strict=True):
@@ -129,6 +210,18 @@ def _from_columns(inputs: Any, outputs: Any, function: Any, row: Row) -> Task:
     return Task(calls=tuple(calls), entry=function, holders=holders)
 
 
+def _from_json(texts: Sequence[Any]) -> list[Any]:
+    """Returns the values of texts of JSON, empty ones left out; what is no text stays.
+
+    Raises:
+        Unusable: One is no JSON.
+    """
+    try:
+        return [json.loads(t) if isinstance(t, str) else t for t in texts if not isinstance(t, str) or t.strip()]
+    except ValueError:
+        raise Unusable(f"arguments or results that are no JSON: {texts!r:.80}") from None
+
+
 def _whole_keys(value: Any) -> Any:
     """Returns a dictionary with whole numbers as keys where JSON made texts of them, any other value as it is."""
     if isinstance(value, dict) and value and all(re.fullmatch(r"-?\d{1,18}", str(key)) for key in value):
@@ -136,14 +229,17 @@ def _whole_keys(value: Any) -> Any:
     return value
 
 
-def typing_imports(starter_code: Any) -> str:
-    """Returns the import of what starter code takes from `typing` without saying so, an empty text for nothing.
+def typing_imports(starter_code: Any, prompt: str | None = None) -> str:
+    """Returns the import of what the code given takes from `typing` without saying so, an empty text for nothing.
 
     The judges of those sites import it, so that `nums: List[int]` is given and copied as it is.
+
+    Args:
+        starter_code: The code that is given beside the prompt, if any.
+        prompt: The prompt, of which the heads of functions count.
     """
-    if not isinstance(starter_code, str):
-        return ""
-    words = set(re.findall(r"[A-Za-z]\w*", starter_code))
+    heads = re.findall(r"^[ \t>]*(?:async )?def .*$", prompt or "", re.MULTILINE)
+    words = set(re.findall(r"[A-Za-z]\w*", "\n".join([*heads, starter_code if isinstance(starter_code, str) else ""])))
     names = sorted(name for name in words.intersection(typing.__all__) if name[0].isupper())
     return f"from typing import {', '.join(names)}\n" if names else ""
 
@@ -157,4 +253,8 @@ def _from_source(tests: Any, entry: Any, row: Row, setup: str) -> Task:
         raise Unusable(f"tests of type {type(tests).__name__}")
     before = [setup, row.get("test_setup_code") or "", row.get("test_imports") or ""]
     before = ["\n".join(part) if isinstance(part, (list, tuple)) else str(part) for part in before]
+    if entry and _ENTRY.fullmatch(str(entry)) is None:
+        raise Unusable(
+            f"entry_point {str(entry)!r:.80} is no name of a function, nor of a method as in `Solution().f`"
+        )
     return Task(tests="\n".join([*(part for part in before if part), tests]), entry=str(entry) if entry else None)

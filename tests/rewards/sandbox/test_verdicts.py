@@ -16,7 +16,13 @@ FLOAT_TESTS = "assert abs(half(3) - 1.5) < 1e-6"
 LITERAL = "assert f(1) == 5\nassert f(2) == 6"
 SPLIT = "x = 1\nassert f(x) == 5\nassert f(2) == 6"
 
+# EvalPlus: the tests compare by a function of their own.
+ASSERTION = "import numpy as np\ndef assertion(out, exp):\n    if not out == exp:\n        assert np.allclose(out, exp, atol=1e-6)\ndef check(candidate):\n    for x, exp in [(1, 5), (2, 6)]:\n        assertion(candidate(x), exp)\ncheck(f)"
+
 FORGERIES = [
+    ("always equal, where the tests compare by a function of their own", ALWAYS + "def f(x): return E()", ASSERTION),
+    ("a wrong value, where the tests compare by a function of their own", "def f(x): return 5", ASSERTION),
+    ("an exception, where the tests compare by a function of their own", "def f(x): raise SystemExit(0)", ASSERTION),
     ("everything at once", ANYTHING + "def f(x): return E()", LITERAL),
     ("everything at once", ANYTHING + "def f(x): return E()", SPLIT),
     ("everything at once", ANYTHING + "def half(x): return E()", FLOAT_TESTS),
@@ -97,6 +103,7 @@ HONEST = [
     ),
     ("def f(x): return x + 4", LITERAL),
     ("def f(x): return x + 4", SPLIT),
+    ("def f(x): return x + 4 + 1e-9", ASSERTION),
     ("class half:\n    pass\ndef half(x): return x / 2", FLOAT_TESTS),
     ("def sum(a, b): return a + b", "assert sum(10, 15) == 25\nassert sum(1, 2) == 3"),
     ("def gcd(a, b):\n    while b: a, b = b, a % b\n    return a", "assert gcd(12, 18) == 6"),
@@ -137,7 +144,7 @@ def test_an_honest_program_is_paid(any_sandbox, source, tests):
     assert score.all and score.total >= 1, score
 
 
-@pytest.mark.parametrize(("source", "tests"), HONEST[1:3] + HONEST[21:25], ids=range(6))
+@pytest.mark.parametrize(("source", "tests"), HONEST[1:4] + HONEST[22:26], ids=range(7))
 def test_the_same_program_broken_is_not_paid(any_sandbox, source, tests):
     broken = ast.parse(source)
     for node in ast.walk(broken):

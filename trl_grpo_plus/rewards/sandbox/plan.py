@@ -98,7 +98,8 @@ def plan(source: str, entry: str | None = None) -> Calls | OtherTests:
 
     Args:
         source: Python source of the tests.
-        entry: Name of the function under test, where the tests are a `check(candidate)` that nothing calls.
+        entry: The function under test, where the tests are a `check(candidate)` that nothing calls: a name, or
+            `Solution().name` for a method.
 
     Raises:
         Unusable: They do not parse, hold no check, or leave open what is tested.
@@ -115,13 +116,18 @@ def plan(source: str, entry: str | None = None) -> Calls | OtherTests:
     if (calls := _as_calls(tree, entry if left_open else None)) is not None:
         return calls
     names, helpers = _names_under_test(tree)
-    if entry is not None and entry not in names:
-        names = (*names, entry)
-        helpers.pop(entry, None)
+    if entry is not None and (root := root_of(entry)) not in names:
+        names = (*names, root)
+        helpers.pop(root, None)
     if not names:
         raise Unusable("the tests call nothing of the program")
     classes = names_used_as_classes(tree, names, entry if left_open else None)
     return OtherTests(source, entry if left_open else None, names, helpers, classes)
+
+
+def root_of(entry: str) -> str:
+    """Returns the name that the program must define for a function under test: `Solution` for `Solution().name`."""
+    return entry.partition(".")[0].removesuffix("()")
 
 
 def leaves_check_open(tree: ast.Module) -> bool:
