@@ -128,11 +128,7 @@ def test_setup_and_entry_point_of_the_row():
 
 def test_what_calls_are_of_may_stand_in_another_column():
     given = {"starter_code": "class Solution:\n    def add(self, a: List[int], b):\n        "}
-    method = (
-        ADD.replace("def", "class Solution:\n    def")
-        .replace("(a", "(self, a: List[int]")
-        .replace("    return", "        return")
-    )
+    method = "class Solution:\n    def add(self, a: List[int], b):\n        return a + b"
     called = [{"input": "2\n3", "output": "5", "testtype": "functional"}]
     for answer in (called, json.dumps({"inputs": ["2\n3"], "outputs": ["5"]})):
         assert verdict(method, answer, row=given).value == 1.0
@@ -141,6 +137,7 @@ def test_what_calls_are_of_may_stand_in_another_column():
         for answer in (called, {"inputs": [[2, 3]], "outputs": [5]}):
             assert verdict(ADD, answer, row=row).value == 1.0
             assert verdict(ADD.replace("+", "-"), answer, row=row).value == 0.0
+    assert verdict(ADD, {"inputs": ["2\n3"], "outputs": ["5"]}, row={"fn_name": "add"}).value == 1.0
     assert verdict(SCRIPT, [["1 2", "3"]], row={"entry_point": "add"}).value == 1.0
 
 
