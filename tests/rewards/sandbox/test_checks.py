@@ -10,6 +10,8 @@ ANY = "class E:\n    def __getattr__(s, n):\n        if n.startswith('__'): rais
 SWALLOWS = "class C:\n    def __init__(s, *a): pass\n    def __enter__(s): return s\n    def __exit__(s, *a): return True\n    v = property(lambda s: object())\n    def fail(s): raise KeyError(1)\ndef f(x): return C()\n"
 CALLS = "def apply(g, x):\n    try: g(x + 1)\n    except BaseException: pass\n    return x\n"
 
+LIAR = "class V:\n    name = 'v'\n    def __init__(s, *a): pass\n    def __mul__(s, o): return s\n    def __sub__(s, o): return 0\n    __rsub__ = __sub__\n    def __contains__(s, o): return True\nV.PI = V()\n"
+
 FORGERIES = {
     "asked whether it starts so": (ANY, "assert f(1).startswith('hello')"),
     "asked whether it is a subset": (ANY, "r = f(1)\nassert r.issubset({1, 2}) and r.issuperset(other=[1])"),
@@ -25,6 +27,10 @@ FORGERIES = {
     "what stands under a main guard": ("def f(x): return 1", "if __name__ == '__main__':\n    assert f(2) == 2\nassert f(3) == 1"),
     "a check in a coroutine": ("async def f(x): return 1", "import asyncio\nasync def main():\n    assert await f(2) == 2\nasyncio.run(main())"),
     "a helper that checks": ("def f(x): return 1", "def same(v, want):\n    assert f(v) == want\nsame(1, 1)\nsame(2, 2)"),
+    "another exception": ("class App(Exception): pass\nclass Low(Exception): pass\ndef f(x): raise Low()", "try:\n    f(1)\n    ok = False\nexcept App:\n    ok = True\nexcept Low:\n    ok = False\nassert ok"),
+    "subtracting from a result": (LIAR, "v = V(1, 2)\nassert isinstance(v, V)\nassert abs(V(1, 2) * V(3, 4) - 11) < 1e-6"),
+    "subtracting from a member": (LIAR, "assert V(1).name == 'v'\nassert abs(V.PI - 3.14) < 1e-2 or abs(3.14 - V.PI) < 1e-2"),
+    "what a member holds": (LIAR, "assert V(1).name == 'v'\nassert 'abc' in V.PI"),
     "one object for another": ("class A: pass\na, b = A(), A()\ndef get(x): return b if x else a\nget.last = 0", "assert get(0) is get(1)"),
     "a class for a type": ("class M(type):\n    def __eq__(c, o): return True\n    __hash__ = type.__hash__\nclass A(metaclass=M): pass\ndef f(x): return A()", "assert type(f(1)) == int or type(f(1)) is float"),
     "a sequence too long to send on": ("def f(x): return list(range(200_000))\ndef g(x): return 5", "assert g(v for v in f(1)) == 6"),
@@ -41,6 +47,8 @@ def test_a_check_is_not_dodged(any_sandbox, how):
 
 KEEPS = "class Keeps:\n    def __init__(s, *kinds): s.kinds, s.hit = kinds, False\n    def __enter__(s): return s\n    def __exit__(s, kind, e, b):\n        s.hit = kind is not None and issubclass(kind, s.kinds)\n        return s.hit\n"
 KINDS = "class A: pass\nclass B(A): pass\ndef make(k): return {'a': A, 'b': B}[k]()\n"
+APP = "class App(Exception): pass\nclass Low(App): pass\nclass Lower(Low):\n    def __init__(s, n): s.need = n\ndef f(x):\n    if x: raise Lower(x)\n    return x\n"
+VECTOR = "class V:\n    def __init__(s, x, y): s.x, s.y = x, y\n    def __add__(s, o): return V(s.x + o.x, s.y + o.y)\n    def __sub__(s, o): return V(s.x - o, s.y - o) if isinstance(o, int) else V(s.x - o.x, s.y - o.y)\n    def __mul__(s, k): return V(s.x * k, s.y * k)\n    __rmul__ = __mul__\n    def __eq__(s, o): return (s.x, s.y) == (o.x, o.y)\nV.UNIT = V(1, 0)\n"
 HONEST = {
     "swallowing an error": (KEEPS, "with Keeps(ValueError) as k:\n    raise ValueError('x')\nassert k.hit"),
     "up to where no check is to be": (KEEPS, "with Keeps(ZeroDivisionError) as k:\n    1 / 0\n    assert False, 'not reached'\nassert k.hit"),
@@ -62,6 +70,10 @@ HONEST = {
     "a test that takes arguments": ("def f(x): return x", "def test_f(v, want):\n    assert f(v) == want\nfor v in (1, 2):\n    test_f(v, v)"),
     "a helper that checks": ("def f(x): return x", "def same(v, want):\n    assert f(v) == want\nsame(1, 1)\nsame(2, 2)"),
     "a check in a coroutine": ("async def f(x): return x", "import asyncio\nasync def main():\n    assert await f(2) == 2\nasyncio.run(main())"),
+    "exceptions of exceptions": (APP, "try:\n    f(1)\n    ok = False\nexcept App as e:\n    ok = isinstance(e, Low) and isinstance(e, Lower) and e.need == 1\nassert ok and f(0) == 0"),
+    "its name as a parameter": ("def f(x): return x + 1", "def run(f, x):\n    return f(x)\nassert run(f, 1) == 2 and [f for f in range(2)] == [0, 1] and (lambda f: f)(3) == 3"),
+    "arithmetic with results": (VECTOR, "a, b = V(1, 2), V(3, 4)\nassert (a + b) * 2 == V(8, 12) and 2 * (a + b) - a == V(7, 10) and a - 1 == V(0, 1)\nassert (a - 1) + b == V(3, 5) and V.UNIT * 3 == V(3, 0) and V.UNIT - a == V(0, -2)"),
+    "members alone": ("from enum import Enum\nclass C(Enum):\n    RED = 1", "assert C.RED.value == 1 and C.RED.name == 'RED'"),
     "thousands of records": ("from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(n): return [P(i, i) for i in range(n)]", "r = f(5000)\nassert r[-1].x == 4999"),
 }  # fmt: skip
 
@@ -91,3 +103,13 @@ def test_a_program_cannot_make_the_report_too_long(any_sandbox):
         assert (score.passed, score.total) == (0, 700) and score.reason.startswith("ValueError: \U0001f600")
     constant = "class F:\n    def __init__(s): s.n = 0\nf = 1"
     assert judge_tests(any_sandbox, constant, plan(often.replace("f(1)", "f")), Limits(cpu_s=20.0)).all
+
+
+def test_a_program_that_ends_late_has_answered_all_the_same(any_sandbox):
+    """Large memory is slow to give back, and a busy machine slow in all: that is no time that it has used."""
+    hangs = "import os, time\ndef late(status):\n    time.sleep(60)\nos._exit = late\ndef f(x): return x"
+    limits = Limits(cpu_s=2.0)
+    assert judge_tests(any_sandbox, hangs, plan("x = 1\nassert f(x) == 1"), limits).all
+    assert not judge_tests(any_sandbox, hangs, plan("x = 1\nassert f(x) == 2"), limits).all
+    spins = hangs.replace("time.sleep(60)", "while True: pass")
+    assert judge_tests(any_sandbox, spins, plan("x = 1\nassert f(x) == 1"), limits).all

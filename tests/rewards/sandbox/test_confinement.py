@@ -334,6 +334,16 @@ def test_without_an_id_to_spare_threads_are_counted_with_the_user_s(monkeypatch)
         assert threads.count_apart("namespaces") is apart
 
 
+def test_waiting_is_bounded_over_all_cases_together(any_sandbox):
+    limits = Limits(cpu_s=1.0, wall_s=2.0)
+    started = time.monotonic()
+    waits = judge_script(any_sandbox, "import time\ntime.sleep(0.9)\nprint(input())", [("1", "1")] * 5, limits)
+    assert not waits.all and "longer than" in waits.reason and waits.passed == 2
+    assert time.monotonic() - started < 4.0
+    works = "import time\nwhile time.process_time() < 0.6: pass\nprint(input())"
+    assert judge_script(any_sandbox, works, [("1", "1")] * 4, Limits(cpu_s=1.0)).all
+
+
 def test_a_flood_of_output_is_a_failure_and_not_a_cut(sandbox, limits):
     source = "import sys\ntry:\n    while True: sys.stdout.write('7\\n' * 1000)\nexcept OSError: pass\n"
     score = judge_script(sandbox, source, [("", "7\n" * (limits.output_bytes // 2))], limits)

@@ -185,6 +185,9 @@ def test_a_share_of_the_checks(any_sandbox):
         ("s = Stack()\ns.push(1)\nassert s.pop() == 1", ("Stack",)),
         ("def helper(x): return g(x)\nassert helper(1) == 2", ("g",)),
         ("assert sorted(f(x) for x in range(3)) == [1]", ("f",)),
+        ("def run(f, x): return f(x)\nassert run(g, 1) == 2", ("g",)),
+        ("def run(f, x): return f(x)\nassert run(f, 1) == 2", ("f",)),
+        ("h = [h for h in (1, 2)]\nassert g(*h) == (lambda g: g)(3)", ("g",)),
         ("from math import factorial\nassert f(3) == factorial(3)", ("f",)),
     ],
 )
@@ -217,6 +220,7 @@ def test_tests_are_split_where_that_loses_nothing():
         ("", "check nothing"),
         ("print(f(1))", "check nothing"),
         ("assert f(", "do not parse"),
+        ("x = 1\nnonlocal x\nassert f(x) == 1", "do not compile"),
         ("assert True", "call nothing"),
         ("def check(candidate):\n    assert candidate(1)", "does not say what to call it with"),
     ],

@@ -44,7 +44,7 @@ class Ended:
     Args:
         exit: Exit status, `None` where a signal ended it.
         signal: The signal that ended it.
-        killed: `cpu` or `wall` where the server ended it for a limit.
+        killed: `cpu` or `wall` where the server ended it for a limit, `idle` where the tests had no more need of it.
         cpu_s: CPU seconds of all its threads.
         wall_s: Seconds from fork to end.
         peak_kib: Its largest resident size.

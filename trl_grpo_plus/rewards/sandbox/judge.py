@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .client import Ended, SandboxError, memory_files, read_all
@@ -17,6 +17,7 @@ from .limits import Limits
 from .plan import Calls, OtherTests, Unusable
 
 _REPORT_BYTES = 1 << 20
+_LONG, _IDLE = 0.5, 0.1  # of its CPU seconds, of its time on the clock: a program has waited
 
 
 class Runner(Protocol):
@@ -70,7 +71,8 @@ def judge_script(
     """Runs a program once per case, with stdin, and compares what it prints.
 
     A case passes where the output is right, the program ended by itself with exit status 0, and stayed within its
-    limits. A program that has run out of time is not given further cases.
+    limits. A program that has run out of time is not given further cases, and one that waits, instead of working, has
+    so much less time to wait in those that follow.
 
     Args:
         runner: The sandbox.
@@ -84,12 +86,16 @@ def judge_script(
         SandboxError: The program could not be run.
     """
     passed, reason, peak_kib, output = 0, "", 0, b""
+    wall_s = limits.wall
     for i, (given, expected) in enumerate(cases):
         with memory_files(_utf8(source), _utf8(given), None, None) as files:
+            limits = replace(limits, wall_s=wall_s)
             ended = runner.run("script", files, limits, source)["program"]
             output = read_all(files[2], limits.output_bytes)
             complaint = _last_line(read_all(files[3], 4000))
         peak_kib = max(peak_kib, ended.peak_kib)
+        if ended.wall_s > _LONG * limits.cpu_s and ended.cpu_s < _IDLE * ended.wall_s:
+            wall_s = max(wall_s - ended.wall_s, _LONG * limits.cpu_s)
         against = ended.failed(limits)
         if against is None and len(output) >= limits.output_bytes:
             against = f"printed {limits.output_kib:g} KiB or more"

@@ -12,6 +12,7 @@ import ast
 import builtins
 import importlib
 import json
+import symtable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -115,7 +116,10 @@ def plan(source: str, entry: str | None = None) -> Calls | OtherTests:
         raise Unusable("the tests define check(candidate) and the row does not say what to call it with")
     if (calls := _as_calls(tree, entry if left_open else None)) is not None:
         return calls
-    names, helpers = _names_under_test(tree)
+    try:
+        names, helpers = _names_under_test(tree)
+    except (SyntaxError, RecursionError) as error:
+        raise Unusable(f"the tests do not compile: {error}") from None
     if entry is not None and (root := root_of(entry)) not in names:
         names = (*names, root)
         helpers.pop(root, None)
@@ -236,21 +240,19 @@ def _well_known() -> dict[str, tuple[str, str | None]]:
 _WELL_KNOWN: dict[str, tuple[str, str | None]] = {}
 
 
-def _bound(tree: ast.AST) -> set[str]:
-    """Returns the names that the tests bind themselves, anywhere."""
+def _of_module(source: str) -> tuple[set[str], set[str]]:
+    """Returns (names that the tests bind in their module, names that they take from it anywhere)."""
     bound: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            bound.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            bound.add(node.name)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            bound.add(node.name)
-    return bound
+    taken: set[str] = set()
+    scopes = [symtable.symtable(source, "<tests>", "exec")]
+    for scope in scopes:
+        scopes += scope.get_children()
+        module = scope.get_type() == "module"
+        for symbol in scope.get_symbols():
+            if module or symbol.is_global():
+                bound |= {symbol.get_name()} if symbol.is_assigned() or symbol.is_imported() else set()
+                taken |= {symbol.get_name()} if symbol.is_referenced() else set()
+    return bound, taken
 
 
 def _free(tree: ast.AST, bound: set[str]) -> list[str]:
@@ -274,8 +276,8 @@ def _names_under_test(tree: ast.Module) -> tuple[tuple[str, ...], dict[str, tupl
     nothing else of the program, nor what came from it, and calls it innermost; a builtin one (`sum`) where no check
     names anything else.
     """
-    bound, known = _bound(tree), _well_known()
-    free = _free(tree, bound)
+    (bound, taken), known = _of_module(ast.unparse(tree)), _well_known()
+    free = [name for name in _free(tree, bound) if name in taken]
     own = [name for name in free if name not in _BUILTINS and name not in known]
     answers = _bound_to_answers(tree, own)
     for check in (node for node in ast.walk(tree) if isinstance(node, ast.Assert)):

@@ -4,9 +4,10 @@ What is plain data comes over as data and is compared here. For everything else 
 asked "what is your answer?", never "is this expected value right?":
 
 - An operand that the test has chosen (the expected value, as a rule) goes to the program only where the tests
-  themselves made the object, by calling a class that they name (`Vector(1, 2) * 2`), or took it from one
-  (`Color.RED`). With what a function of the program returned, arithmetic raises TypeError, and `in` looks through its
-  items here.
+  themselves made the object, by calling a class that they name (`Vector(1, 2) * 2`), took it from one (`Color.RED`) or
+  got it from arithmetic with such. A plain value is subtracted (`abs(a * b - 11) < 1e-6`) from the first kind only,
+  and `in` looks through the items of the second here, as through those of what a function of the program returned,
+  with which any arithmetic raises TypeError.
 - Compared with plain data, an object is unequal; two objects are compared by the program only where the tests made
   one of them. An ordering with plain data raises TypeError.
 - What is asked for without an operand (`len`, `float`, an attribute, the next item) is an answer like any other.
@@ -47,8 +48,9 @@ class Asks(Protocol):
         """Returns what a call of the program's object returns."""
 
 
-def _made(value: Any) -> bool:
-    return isinstance(value, Proxy) and bool(_get(value, "_made"))
+def _made(value: Any) -> str:
+    """Returns how the tests came by an object: `made`, `member`, `result`, or an empty text for an answer."""
+    return str(_get(value, "_made")) if isinstance(value, Proxy) else ""
 
 
 def _exact(value: Any, kind: type) -> Any:
@@ -68,7 +70,7 @@ class Proxy:
             ("_number", number),
             ("_kind", kind),
             ("_class", False),
-            ("_made", False),
+            ("_made", ""),
         ):
             _set(self, name, value)
 
@@ -128,7 +130,7 @@ class Proxy:
         _get(self, "_session").ask("delitem", self, key)
 
     def __contains__(self, item: Any) -> bool:
-        if _made(self):
+        if _made(self) in ("made", "result"):
             return _get(self, "_session").ask("contains", self, item) is True
         return any(mine is item or mine == item for mine in self)
 
@@ -183,7 +185,7 @@ def _items(iterator: Proxy, source: Proxy) -> Iterator[Any]:
 def _member(source: Proxy, value: Any) -> Any:
     """Returns what a class that the tests name holds (`Color.RED`), marked as named by them: no answer of a call."""
     if isinstance(value, Proxy) and _get(value, "_kind") == "object" and _get(source, "_class"):
-        _set(value, "_made", True)
+        _set(value, "_made", "member")
     return value
 
 
@@ -201,7 +203,7 @@ def _judging(name: str, method: Proxy) -> Callable[..., Any]:
 def _own(source: Proxy, value: Any) -> Any:
     """Returns a result, marked as made by the tests where its source was."""
     if _made(source) and isinstance(value, Proxy):
-        _set(value, "_made", True)
+        _set(value, "_made", "result")
     return value
 
 
@@ -216,6 +218,8 @@ def _compare(operation: str, mine: Proxy, other: object, otherwise: bool) -> boo
 def _arithmetic(operation: str, reflected: bool) -> Callable[[Proxy, Any], Any]:
     def method(self: Proxy, other: Any) -> Any:
         if not _made(self) and not _made(other):
+            return NotImplemented
+        if operation == "sub" and _made(self) != "made" and not isinstance(other, Proxy):
             return NotImplemented
         pair = (other, self) if reflected else (self, other)
         return _own(self if _made(self) else other, _get(self, "_session").ask(operation, *pair))
@@ -283,7 +287,7 @@ def is_named_class(proxy: Proxy) -> bool:
 
 def made_by_tests(proxy: Proxy) -> None:
     """Notes that the tests themselves have made an object."""
-    _set(proxy, "_made", True)
+    _set(proxy, "_made", "made")
 
 
 def in_place(function: Any) -> Callable[..., Any]:

@@ -32,7 +32,7 @@ _PRELOAD = (
     "textwrap threading time tokenize traceback types typing encodings.ascii encodings.idna encodings.latin_1"
 )
 _MAX_DESCRIPTORS = 8
-_GRACE_S = 0.25  # for the program to end by itself after the tester has
+_GRACE_S = 0.25  # for the program to end by itself after the tester has; what it has said by then counts all the same
 
 
 def main(control_fd: int, configuration: str) -> None:
@@ -105,6 +105,7 @@ class _Process:
     started: float
     deadline: float
     why: str = ""
+    needed: bool = True
 
 
 def _run(
@@ -187,7 +188,7 @@ def _supervise(
             left_s = cpu_s - _cpu_s(process.pid)
             wall_s = process.deadline - time.monotonic()
             if left_s <= 0 or wall_s <= 0:
-                process.why = "cpu" if left_s <= 0 else "wall"
+                process.why = "cpu" if left_s <= 0 else "wall" if process.needed else "idle"
                 signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
             else:
                 wait_s = min(wait_s, max(left_s, 0.002), wall_s)
@@ -202,6 +203,7 @@ def _supervise(
             if role == "tester" and "program" in alive.values():
                 program = processes["program"]
                 program.deadline = min(program.deadline, time.monotonic() + _GRACE_S)
+                program.needed = False
     return ended
 
 

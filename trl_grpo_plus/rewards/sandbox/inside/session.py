@@ -51,7 +51,6 @@ class Session:
         self._unsupported = unsupported
         self._callbacks: list[Callable[..., Any]] = []
         self._heard = False
-        self._made: dict[int, Proxy] = {}
 
     def hello(self) -> dict[str, Any]:
         """Returns the objects of the program that the tests name, exceptions as classes that tests can catch."""
@@ -59,14 +58,9 @@ class Session:
         if "names" not in message:
             self._give_up(f"the program raised {message.get('failed')}")
         try:
-            for name, bases in message["bases"].items():
-                if name not in self._names:
-                    continue
-                for base in bases[1:]:
-                    kind = getattr(builtins, str(base), None)
-                    if isinstance(kind, type) and issubclass(kind, Exception):
-                        self.exceptions[str(name)] = type(str(name), (kind,), {})
-                        break
+            bases = {str(n): [str(b) for b in names[1:]] for n, names in message["bases"].items() if n in self._names}
+            for name in sorted(bases, key=lambda n: len(bases[n])):  # a class after those that it is made of
+                self._add_exception(name, bases[name])
             found = {}
             for name, form in message["names"].items():
                 if name not in self._names:
@@ -82,9 +76,17 @@ class Session:
         except Exception as error:
             self._give_up(f"the program answered nonsense: {error}")
 
+    def _add_exception(self, name: str, bases: list[str]) -> None:
+        """Makes a class for one of the program's, if that is an exception."""
+        for base in bases:
+            kind = self.exceptions.get(base) or getattr(builtins, base, None)
+            if isinstance(kind, type) and issubclass(kind, Exception):
+                self.exceptions[name] = type(name, (kind,), {})
+                return
+
     def ask(self, operation: str, *arguments: Any, mutates: bool = False, named: dict[str, Any] | None = None) -> Any:
         """Returns what the program says, or raises what it says that it raised."""
-        self.answers += operation in ("call", "await")
+        self.answers += 1
         try:
             request = {
                 "operation": operation,
@@ -218,7 +220,6 @@ class Session:
         """Calls an object of the program; what a class that the tests name makes is theirs."""
         value = self.ask("call", proxy, *arguments, named=named, mutates=mutates)
         if is_named_class(proxy) and isinstance(value, Proxy):
-            value = self._made.setdefault(number_of(value), value)  # so that `is` works
             made_by_tests(value)
         return value
 
