@@ -28,7 +28,8 @@ from .sandbox import (
 )
 from .sandbox.judge import Runner
 from .sandbox.levels import AUTO, EXTERNAL, LEVELS
-from .sandbox.plan import names_under_test, root_of
+from .sandbox.plan import names_under_test
+from .sandbox.program_names import holder_of
 from .text import stated_part
 from .verdict import Verdict
 
@@ -39,7 +40,7 @@ _CREDITS = ("all", "fraction")
     "code",
     description="1.0 where the program passes all its tests, run in the sandbox",
     columns=("answer",),
-    optional=("prompt", "entry_point", "fn_name", "starter_code", "test_setup_code", "test_imports"),
+    optional=("prompt", "entry_point", "fn_name", "starter_code", "preamble", "test_setup_code", "test_imports"),
     accuracy=True,
     version=4,
     runs="thread",
@@ -118,7 +119,8 @@ class Code:
 
         Args:
             completion: The completion's text.
-            row: The row: its tests, and where it has them `prompt`, `entry_point` or `fn_name`, `starter_code`, and
+            row: The row: its tests, and where it has them `prompt`, `entry_point` or `fn_name` (a name, or a method as
+                `Solution().two_sum`), `starter_code`, `preamble`, which goes before the program, and
                 `test_setup_code` or `test_imports`, which go before the tests.
         """
         try:
@@ -141,19 +143,23 @@ class Code:
             source = extract(stated, script=True)
             if source is None:
                 return Verdict(0.0, None, "no program")
+            source = _after(_preamble(row), source)
             score = judge_script(self._runner, source, task.cases, self._limits, self._tolerance, go_on)
             return self._verdict(score, source)
         if task.calls:
             return self._called(stated, task, row, go_on)
-        names = names_under_test(task.tests)
-        entry = root_of(task.entry) if task.entry else None
-        signature = _signature(row, names if entry is None else (entry,))
+        before = _preamble(row)
+        names = names_under_test(f"{before}\n{task.tests}")
+        holder = holder_of(task.entry) if task.entry else None
+        signature = _signature(row, names if holder is None else (holder,))
         tests = plan(task.tests, task.entry or _last_function(signature))
-        wanted = tuple(dict.fromkeys((*names, *((entry,) if entry else ()))))
+        if before and not isinstance(tests, Calls):  # they may use it as well
+            tests = plan(f"{before}\n{task.tests}", task.entry or _last_function(signature))
+        wanted = tuple(dict.fromkeys((*names, *((holder,) if holder else ()))))
         source = extract(stated, wanted or (_last_function(signature) or "",), signature)
         if source is None:
             return Verdict(0.0, None, "no program that defines " + ", ".join(wanted))
-        source = _with_typing(source, row)
+        source = _after(before + _typing(row), source)
         return self._verdict(judge_tests(self._runner, source, tests, self._limits, go_on), source)
 
     def _called(self, stated: str, task: Task, row: Row, go_on: bool) -> Verdict:
@@ -162,7 +168,7 @@ class Code:
         if source is None:
             return Verdict(0.0, None, "no program that defines " + " or ".join(task.holders))
         called = task.entry if holder == task.entry else f"{holder}().{task.entry}"
-        source = _with_typing(source, row)
+        source = _after(_preamble(row) + _typing(row), source)
         expressions = tuple(f"{called}({given})" for given, _ in task.calls)
         expected = tuple(FromJson(values, self._tolerance) for _, values in task.calls)
         calls = Calls(expressions, expected, (False,) * len(expected))
@@ -173,10 +179,24 @@ class Code:
         return Verdict(value, source, f"{score.passed} of {score.total} checks: {score.reason}")
 
 
-def _with_typing(source: str, row: Row) -> str:
-    if "from __future__" in source:  # that must come first, and leaves annotations unread
+def _typing(row: Row) -> str:
+    return typing_imports(row.get("starter_code"), _text(row.get("prompt")))
+
+
+def _preamble(row: Row) -> str:
+    """Returns the code that the row puts before a program, each line ended."""
+    preamble = row.get("preamble") or ""
+    lines = preamble if isinstance(preamble, (list, tuple)) else [preamble]
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def _after(before: str, source: str) -> str:
+    """Returns a program with code before it; what it imports from `__future__` stays first."""
+    if not before:
         return source
-    return typing_imports(row.get("starter_code"), _text(row.get("prompt"))) + source
+    lines = source.split("\n")
+    futures = [line for line in lines if line.startswith("from __future__ import")]
+    return "\n".join([*futures, before, *(line for line in lines if line not in futures)])
 
 
 def _signature(row: Row, names: Sequence[str]) -> str:

@@ -23,7 +23,6 @@ _INPUTS, _OUTPUTS = ("input", "stdin"), ("output", "expected_output", "stdout")
 _UNNAMED = "and nothing that says of which function: `fn_name` beside them, or a column `entry_point`"
 _CALLS = ("function_call", "functional")  # `type` or `testtype` of a case
 _PYTHON = ("python", "python3", "py")
-_ENTRY = re.compile(r"[^\W\d]\w*(?:(?:\(\))?\.[^\W\d]\w*)*")
 _CLASS = "Solution"  # of which LeetCode's functions, and others', are methods
 
 
@@ -253,8 +252,6 @@ def _from_source(tests: Any, entry: Any, row: Row, setup: str) -> Task:
         raise Unusable(f"tests of type {type(tests).__name__}")
     before = [setup, row.get("test_setup_code") or "", row.get("test_imports") or ""]
     before = ["\n".join(part) if isinstance(part, (list, tuple)) else str(part) for part in before]
-    if entry and _ENTRY.fullmatch(str(entry)) is None:
-        raise Unusable(
-            f"entry_point {str(entry)!r:.80} is no name of a function, nor of a method as in `Solution().f`"
-        )
-    return Task(tests="\n".join([*(part for part in before if part), tests]), entry=str(entry) if entry else None)
+    return Task(
+        tests="\n".join([*(part for part in before if part), tests]), entry=str(entry).strip() if entry else None
+    )

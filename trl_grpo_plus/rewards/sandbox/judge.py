@@ -132,9 +132,8 @@ def judge_tests(runner: Runner, source: str, tests: Calls | OtherTests, limits: 
 
 
 def _judge_calls(runner: Runner, source: str, calls: Calls, limits: Limits) -> Score:
-    task = json.dumps(
-        {"source": source.encode("utf-8", "replace").decode(), "expressions": calls.expressions}
-    ).encode()
+    given = {"source": source.encode("utf-8", "replace").decode(), "candidate": calls.candidate}
+    task = json.dumps({**given, "expressions": calls.expressions}).encode()
     with memory_files(task, None, None) as files:
         ended = runner.run("calls", files, limits, source)["program"]
         answers = read_all(files[1], limits.output_bytes + 1)

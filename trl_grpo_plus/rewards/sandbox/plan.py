@@ -15,10 +15,12 @@ import json
 import symtable
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from .class_names import names_used_as_classes
-from .inside.tester import holds_assert
+from .inside.collected import least_number
+from .inside.tester import holds_assert, is_checking
+from .program_names import holder_of, without_imports
 
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__"}
 # Modules of which tests use names that only the solution has imported.
@@ -63,11 +65,13 @@ class Calls:
         expressions: Source of each call.
         expected: The value that each must return.
         identical: Whether it must be the very object (`is None`).
+        candidate: Source of what they call as `CANDIDATE`, evaluated once before them; empty where they name it.
     """
 
     expressions: tuple[str, ...]
     expected: tuple[Any, ...]
     identical: tuple[bool, ...]
+    candidate: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class OtherTests:
 
     Args:
         source: The tests.
-        entry: Name that `check` is called with, if the tests leave that to their harness.
+        entry: What `check` is called with, if the tests leave that to their harness.
         names: Names that the tests take from the program.
         helpers: Names that the tests use without importing: where they come from.
         classes: Names that the tests use as classes.
@@ -99,8 +103,8 @@ def plan(source: str, entry: str | None = None) -> Calls | OtherTests:
 
     Args:
         source: Python source of the tests.
-        entry: The function under test, where the tests are a `check(candidate)` that nothing calls: a name, or
-            `Solution().name` for a method.
+        entry: What is under test, where the tests are a `check(candidate)` that nothing calls: a name, or a method as
+            `Solution().two_sum`.
 
     Raises:
         Unusable: They do not parse, hold no check, or leave open what is tested.
@@ -109,29 +113,31 @@ def plan(source: str, entry: str | None = None) -> Calls | OtherTests:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Unusable(f"the tests do not parse: {error}") from None
-    if not holds_assert(tree):
+    if not holds_assert(tree) and not least_number(tree):
         raise Unusable("the tests check nothing")
+    entry, holder = (entry.strip(), holder_of(entry.strip())) if entry else (None, None)
+    if entry is not None and holder is None:
+        raise Unusable(f"entry_point {entry!r:.80} is neither a name nor a method as in `Solution().two_sum`")
     left_open = leaves_check_open(tree)
     if left_open and entry is None:
         raise Unusable("the tests define check(candidate) and the row does not say what to call it with")
-    if (calls := _as_calls(tree, entry if left_open else None)) is not None:
+    given = tree
+    tree, imported = without_imports(given)
+    if (calls := _as_calls(tree, entry if left_open else None, imported)) is not None:
         return calls
     try:
-        names, helpers = _names_under_test(tree)
+        names, helpers = _names_under_test(tree, imported)
     except (SyntaxError, RecursionError) as error:
         raise Unusable(f"the tests do not compile: {error}") from None
-    if entry is not None and (root := root_of(entry)) not in names:
-        names = (*names, root)
-        helpers.pop(root, None)
+    if holder is not None and holder not in names:
+        names = (*names, holder)
+        helpers.pop(holder, None)
     if not names:
         raise Unusable("the tests call nothing of the program")
-    classes = names_used_as_classes(tree, names, entry if left_open else None)
+    classes = names_used_as_classes(tree, names, holder if left_open else None)
+    if tree is not given:
+        source = ast.unparse(tree)
     return OtherTests(source, entry if left_open else None, names, helpers, classes)
-
-
-def root_of(entry: str) -> str:
-    """Returns the name that the program must define for a function under test: `Solution` for `Solution().name`."""
-    return entry.partition(".")[0].removesuffix("()")
 
 
 def leaves_check_open(tree: ast.Module) -> bool:
@@ -149,7 +155,7 @@ def leaves_check_open(tree: ast.Module) -> bool:
 def names_under_test(source: str) -> tuple[str, ...]:
     """Returns the names that tests take from the program, none where they do not parse."""
     try:
-        return _names_under_test(ast.parse(source))[0]
+        return _names_under_test(*without_imports(ast.parse(source)))[0]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
 
@@ -157,11 +163,15 @@ def names_under_test(source: str) -> tuple[str, ...]:
 # Calls with literal arguments and literal expectations.
 
 
-def _as_calls(tree: ast.Module, candidate: str | None) -> Calls | None:
+CANDIDATE = "__candidate__"
+
+
+def _as_calls(tree: ast.Module, entry: str | None, imported: Sequence[str]) -> Calls | None:
     """Returns the tests as calls, or `None` where one of them is something else."""
-    body = tree.body
+    candidate = entry if entry is None or entry.isidentifier() else CANDIDATE
+    body = [inner for node in tree.body for inner in (node.body if _is_test(node) else [node])]
     parameter = None
-    if candidate is not None:
+    if entry is not None:
         body = []
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and node.name == "check" and len(node.args.args) == 1:
@@ -172,14 +182,20 @@ def _as_calls(tree: ast.Module, candidate: str | None) -> Calls | None:
     for node in body:
         if _is_inert(node):
             continue
-        check = _as_call(node, parameter, candidate)
+        check = _as_call(node, parameter, candidate, imported)
         if check is None:
             return None
         found.append(check)
     if not found:
         return None
     expressions, expected, identical = zip(*found, strict=True)
-    return Calls(tuple(expressions), tuple(expected), tuple(identical))
+    made = entry if entry is not None and candidate == CANDIDATE else ""
+    return Calls(tuple(expressions), tuple(expected), tuple(identical), made)
+
+
+def _is_test(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    """Whether a statement is a function that is run as a test by itself."""
+    return isinstance(node, ast.FunctionDef) and is_checking(node) and not node.decorator_list and node.name != "check"
 
 
 def _is_inert(node: ast.stmt) -> bool:
@@ -190,7 +206,9 @@ def _is_inert(node: ast.stmt) -> bool:
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 
-def _as_call(node: ast.stmt, parameter: str | None, candidate: str | None) -> tuple[str, Any, bool] | None:
+def _as_call(
+    node: ast.stmt, parameter: str | None, candidate: str | None, imported: Sequence[str]
+) -> tuple[str, Any, bool] | None:
     if not isinstance(node, ast.Assert):
         return None
     test = node.test
@@ -204,7 +222,7 @@ def _as_call(node: ast.stmt, parameter: str | None, candidate: str | None) -> tu
     name = call.func.id
     if parameter is not None and name == parameter and candidate is not None:
         name = candidate
-    elif name in _BUILTINS or name in _well_known() or parameter is not None:
+    elif parameter is not None or (name not in imported and (name in _BUILTINS or name in _well_known())):
         return None  # whose function that is takes a closer look
     try:
         expected = ast.literal_eval(other)
@@ -269,16 +287,18 @@ def _innermost(tree: ast.AST, among: Sequence[str]) -> list[str]:
     return [c.func.id for c in inner if isinstance(c.func, ast.Name)]
 
 
-def _names_under_test(tree: ast.Module) -> tuple[tuple[str, ...], dict[str, tuple[str, str | None]]]:
+def _names_under_test(
+    tree: ast.Module, imported: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, tuple[str, str | None]]]:
     """Returns (names that the tests take from the program, helpers that they use without importing).
 
-    A name that is neither a builtin nor well known is the program's. A well-known one (`gcd`) is where a check names
-    nothing else of the program, nor what came from it, and calls it innermost; a builtin one (`sum`) where no check
-    names anything else.
+    Those that they import from it are its, and those that are neither builtin nor well known. A well-known one (`gcd`)
+    is where a check names nothing else of the program, nor what came from it, and calls it innermost; a builtin one
+    (`sum`) where no check names anything else.
     """
     (bound, taken), known = _of_module(ast.unparse(tree)), _well_known()
     free = [name for name in _free(tree, bound) if name in taken]
-    own = [name for name in free if name not in _BUILTINS and name not in known]
+    own = [name for name in free if name in imported or (name not in _BUILTINS and name not in known)]
     answers = _bound_to_answers(tree, own)
     for check in (node for node in ast.walk(tree) if isinstance(node, ast.Assert)):
         if not any(name in own or name in answers for name in _free(check, set())):
@@ -287,7 +307,22 @@ def _names_under_test(tree: ast.Module) -> tuple[tuple[str, ...], dict[str, tupl
         for check in (node for node in ast.walk(tree) if isinstance(node, ast.Assert)):
             own += _innermost(check, [name for name in free if name in _BUILTINS])
     names = tuple(dict.fromkeys(own))
-    return names, {name: known[name] for name in free if name in known and name not in names}
+    return names, {name: _home(tree, name) for name in free if name in known and name not in names}
+
+
+def _home(tree: ast.AST, name: str) -> tuple[str, str | None]:
+    """Returns where a well-known name comes from: `datetime` is a class where tests write `datetime.now()`."""
+    module, attribute = _well_known()[name]
+    home = importlib.import_module(module)
+    if attribute is not None or not hasattr(home, name):
+        return module, attribute
+    for node in ast.walk(tree):
+        used = node.func if isinstance(node, ast.Call) else node.value if isinstance(node, ast.Attribute) else None
+        if not (isinstance(used, ast.Name) and used.id == name):
+            continue
+        if isinstance(node, ast.Call) or not hasattr(home, getattr(node, "attr", name)):
+            return module, name
+    return module, None
 
 
 def _bound_to_answers(tree: ast.AST, own: Sequence[str]) -> set[str]:

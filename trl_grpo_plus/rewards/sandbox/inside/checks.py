@@ -31,8 +31,10 @@ class Rewritten(ast.NodeTransformer):
         arguments = (n.arg for n in ast.walk(tree) if isinstance(n, ast.arg))
         self._bound = {*stored, *arguments, *(n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))}
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
-        """Marks calls that are statements."""
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """Marks calls that are statements, and leaves out `unittest.main()`: the tests are run here."""
+        if any(_runs_tests(inner) for inner in ast.walk(node)):
+            return ast.copy_location(ast.Pass(), node)
         self.generic_visit(node)
         if isinstance(node.value, ast.Call):
             node.value.func = _call(IN_PLACE, node.value.func)
@@ -61,6 +63,13 @@ class Rewritten(ast.NodeTransformer):
         """Rewrites `a.__class__`."""
         self.generic_visit(node)
         return _call(TYPE, node.value) if node.attr == "__class__" and isinstance(node.ctx, ast.Load) else node
+
+
+def _runs_tests(node: ast.AST) -> bool:
+    function = node.func if isinstance(node, ast.Call) else None
+    if not isinstance(function, ast.Attribute) or function.attr != "main":
+        return False
+    return isinstance(function.value, ast.Name) and function.value.id in ("unittest", "pytest")
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.Call:

@@ -95,7 +95,7 @@ def run(
         program.script(text.decode("utf-8", "replace"))
     task = json.loads(text)
     if request["kind"] == "calls":
-        program.calls(task["source"], task["expressions"])
+        program.calls(task["source"], task["candidate"], task["expressions"])
     elif role == "probe":
         probe.run(task)
     elif role == "program":

@@ -147,8 +147,14 @@ def _describe(error: BaseException) -> str:
         return "an exception that cannot be shown"
 
 
-def calls(source: str, expressions: list[str]) -> NoReturn:
-    """Defines a program and writes one claim per expression: `[1, value]`, or `[0, why it raised]`."""
+def calls(source: str, candidate: str, expressions: list[str]) -> NoReturn:
+    """Defines a program and writes one claim per expression: `[1, value]`, or `[0, why it raised]`.
+
+    Args:
+        source: The program.
+        candidate: Source of what the expressions call as `__candidate__`, empty for nothing.
+        expressions: Source of the calls.
+    """
     write, encode, dumps, describe = os.write, codec.encode, codec.dumps, _describe
     streams.make()
     names = _module(MODULE).__dict__
@@ -160,6 +166,8 @@ def calls(source: str, expressions: list[str]) -> NoReturn:
 
     try:
         exec(compile(source, _FILE, "exec", dont_inherit=True), names)
+        if candidate:
+            names["__candidate__"] = eval(compile(candidate, "<call>", "eval", dont_inherit=True), names)
     except BaseException:
         _trace()
         os._exit(1)

@@ -14,10 +14,12 @@ import builtins
 import importlib
 import json
 import os
+import sys
 import types
 from typing import Any, NoReturn
 
-from . import checks
+from . import checks, pytest_names
+from .collected import Collected
 from .session import Session, is_of_program
 
 CHANNEL, REPORT = 3, 4
@@ -26,8 +28,15 @@ _DESCRIBED = 200  # characters
 
 
 def holds_assert(node: ast.AST) -> bool:
-    """Returns whether an `assert` stands in a statement."""
-    return any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
+    """Returns whether an `assert`, or `with raises(...)`, stands in a statement."""
+    return any(isinstance(inner, ast.Assert) or _expects_error(inner) for inner in ast.walk(node))
+
+
+def _expects_error(node: ast.AST) -> bool:
+    context = node.context_expr if isinstance(node, ast.withitem) else None
+    function = context.func if isinstance(context, ast.Call) else None
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in ("raises", "assertRaises", "assertRaisesRegex")
 
 
 def is_checking(function: ast.stmt) -> bool:
@@ -104,12 +113,14 @@ def run(task: dict[str, Any]) -> NoReturn:
         os._exit(0)
 
     def give_up(reason: str) -> NoReturn:
-        finish({"total": units.total, "answers": answers_so_far[0](), "broken": reason})
+        finish({"total": units.total + collected.total, "answers": answers_so_far[0](), "broken": reason})
 
     def unsupported(reason: str) -> NoReturn:
         finish({"unsupported": reason})
 
     tree = ast.parse(task["source"])
+    sys.modules["pytest"] = pytest_names.module()
+    collected = Collected(tree, task["go_on"], unsupported)
     asserts, epilogue = checks.Asserts(tree), _epilogue(tree, task["entry"])
     units = Units(tree, task["go_on"])
     checks.Rewritten(tree).visit(tree)
@@ -139,7 +150,9 @@ def run(task: dict[str, Any]) -> NoReturn:
             broken = broken or f"line {getattr(node, 'lineno', 0)}: {_describe(error)}"
             if not task["go_on"]:
                 break
-    finish({"total": units.total, "answers": session.answers, "broken": broken or session.lost})
+    if collected.total and (task["go_on"] or not broken):
+        collected.run(names, units.total, report)
+    finish({"total": units.total + collected.total, "answers": session.answers, "broken": broken or session.lost})
 
 
 def _epilogue(tree: ast.Module, entry: str | None) -> list[ast.stmt]:
