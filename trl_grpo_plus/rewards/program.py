@@ -11,7 +11,7 @@ import html
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from .fences import MAX_PARSED, Block, blocks, outside, parse, parse_where, without_tag
 from .trees import acts, bound, calls, defined, missing
@@ -106,11 +106,9 @@ def _from_blocks(found: Sequence[Block], names: Sequence[str], signature: str, s
     python = [block for block in found if block.language in ("python", "")]
     codes = [block.code for block in python]
     if script:
-        tagged = [block.code for block in python if block.language]
-        for group, broken in ((tagged, _seems_a_program), (codes, None)):
-            chosen = _script(group, broken)
-            if chosen is not None:
-                return _with_helpers(group, chosen, ())
+        for group in ([block for block in python if block.language], python):
+            if (chosen := _script(group)) is not None:
+                return _with_helpers([block.code for block in group], chosen, ())
         return None
     chosen = _definition(python, names)
     if chosen is not None:
@@ -122,14 +120,15 @@ def _from_blocks(found: Sequence[Block], names: Sequence[str], signature: str, s
     return None
 
 
-def _script(codes: Sequence[str], broken: Callable[[str], bool] | None) -> int | None:
-    """Returns which code is a program that runs by itself, the last one; one that only defines where none does."""
-    trees = [parse(code) for code in codes]
-    for does in (acts, calls):
-        for i in range(len(codes) - 1, -1, -1):
-            if does(trees[i]) or (trees[i] is None and broken is not None and broken(codes[i])):
-                return i
-    return None
+def _script(group: Sequence[Block]) -> int | None:
+    """Returns which block is a program that runs by itself, the last one; one that only defines where none does."""
+    trees = [parse(block.code) for block in group]
+    acting = [i for i, tree in enumerate(trees) if acts(tree)]
+    for i in range(len(group) - 1, -1, -1):
+        broken = trees[i] is None and group[i].language and _seems_a_program(group[i].code) and not _is_head(group[i])
+        if (i in acting or broken) and not _quotes_any(group, i, acting):
+            return i
+    return next((i for i in range(len(group) - 1, -1, -1) if calls(trees[i])), None)
 
 
 def _definition(python: Sequence[Block], names: Sequence[str]) -> int | None:
@@ -141,16 +140,28 @@ def _definition(python: Sequence[Block], names: Sequence[str]) -> int | None:
         code = python[i].code
         if trees[i] is None:
             defines, binds = _seems_to_define(code, names), False
-            if defines and python[i].closed and parse(_with_pass(code)) is not None:
-                defines, binds = False, True  # a head that is shown without its body
+            if defines and _is_head(python[i]):
+                defines, binds = False, True
         else:
             defines, binds = i in defining, bool(bound(trees[i]) & wanted)
-        earlier = [j for j in defining if j < i][-_MAX_QUOTED:] if python[i].closed else []
-        if defines and not any(_quotes(code, python[j].code) for j in earlier):
+        if defines and not _quotes_any(python, i, defining):
             return i
         if (defines or binds) and second is None:
             second = i
     return second
+
+
+def _is_head(block: Block) -> bool:
+    """Whether a block shows the head of a function or a loop without its body."""
+    last = block.code.rstrip().rpartition("\n")[2]
+    bodies = (_with_pass(block.code), f"{block.code.rstrip()}\n{last[: len(last) - len(last.lstrip())]}    pass")
+    return block.closed and any(parse(body) is not None for body in bodies)
+
+
+def _quotes_any(found: Sequence[Block], i: int, among: Sequence[int]) -> bool:
+    """Whether block `i` repeats lines of an earlier one of those `among` them; not where it may have been cut off."""
+    earlier = [j for j in among if j < i][-_MAX_QUOTED:]
+    return found[i].closed and any(_quotes(found[i].code, found[j].code) for j in earlier)
 
 
 def _quotes(code: str, earlier: str) -> bool:
