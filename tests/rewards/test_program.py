@@ -9,6 +9,7 @@ from trl_grpo_plus.rewards.program import extract, prompt_code
 F = "def f(x):\n    return x + 1"
 BAD = "def f(x):\n    return x"
 USE = "print(f(1))"
+LOOP = "def f(x):\n    for _ in range(1):\n        x += 1\n        return x"
 
 STATED = [
     (F, F),
@@ -53,6 +54,10 @@ STATED = [
     (f"```python\n{F}\n```It adds one.\n```python\n{BAD}\n```", BAD),
     (f"```python\n{F}\n``", F),
     (f"```python\n{F}\n\n```bash\nls\n```", F),
+    (f"```python\n{BAD}\n```python\n{F}\n```", F),
+    (f"Not: ```python\n{BAD}\n```\nbut: ```python\n{F}\n```", F),
+    (f"> - ```python\n>   {F.replace(chr(10), chr(10) + '>   ')}\n>   ```", F),
+    (f"```python\n{LOOP}\n```\nindented right:\n```python\n{LOOP.replace('        return', '    return')}\n```", LOOP.replace("        return", "    return")),
     (f"```markdown\nSee\n```python\n{F}\n```\n```", F),
     (f"````\n```python\n{BAD}\n```\n```python\n{F}\n```\n````", F),
     (f"```\n```python\n{F}\n```", F),
