@@ -240,3 +240,51 @@ def test_approx_is_pytest_s(options):
             for actual in group:
                 theirs = bool(actual == pytest.approx(expected, **options))
                 assert bool(actual == pytest_names.approx(expected, **options)) is theirs, (actual, expected, options)
+
+
+GRAPH = """
+class Graph:
+    def __init__(self):
+        self.edges = {}
+        self.names = ["a"]
+        self.rows = [[0, 0], [0, 0]]
+        self._log = self.names
+    def degree(self, name):
+        return len(self.edges.get(name, ())) + self.names.count(name)
+    def total(self):
+        return sum(map(sum, self.rows)) + len(self._log)
+    def area(self):
+        return self.width() * 2
+    def width(self):
+        return 1
+"""
+CHANGES = [
+    "g.names.append('a')\nassert g.degree('a') == two\nassert g.total() == two\n",
+    "g.edges['b'] = [1, two]\nassert g.degree('b') == two\ndel g.edges['b']\nassert g.degree('b') == 0\n",
+    "g.rows[0][1] = two\ng.rows[1][0] += 1\nassert g.total() == 4\nassert g.rows == [[0, two], [1, 0]]\n",
+    "g.rows[1].extend([two, 3])\ng.edges.setdefault('c', []).append(1)\nassert g.total() == 6\n",
+    "g.edges.update(a=[1])\ng.names.clear()\nassert g.degree('a') == 1\n",
+    "import unittest\nfrom unittest.mock import MagicMock\ng.width = MagicMock(return_value=two)\nassert g.area() == 4\ng.width.assert_called_once()\n",
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_tests_change_what_their_objects_hold(changes):
+    tests = f"two = 2\ng = Graph()\n{changes}"
+    names = {}
+    exec(GRAPH + tests, names)  # as Python runs them
+    assert verdict(f"```python{GRAPH}```", tests).value == 1.0
+    for broken in ("+ self.names.count(name)", "sum(map(sum, self.rows)) +", "self.edges.get(name, ())"):
+        program = GRAPH.replace(broken, "()" if broken.startswith("self") else "")
+        try:
+            exec(program + tests, {})
+            right = 1.0
+        except AssertionError:
+            right = 0.0
+        assert verdict(f"```python{program}```", tests).value == right, program
+
+
+def test_what_a_function_returned_is_changed_as_a_copy_alone():
+    program = "class Holder:\n    items = []\ndef make(): return Holder()\ndef told(): return Holder.items\n"
+    tests = "two = 2\nx = make()\nx.items.append(two)\nassert told() == []\n"
+    assert verdict(f"```python\n{program}```", tests).value == 1.0

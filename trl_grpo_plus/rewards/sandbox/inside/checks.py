@@ -11,7 +11,7 @@ import ast
 from types import FrameType, TracebackType
 from typing import Any
 
-from . import proxy
+from . import members, proxy
 
 FILE = "<tests>"
 IN_PLACE, SAME, TYPE, ID = "__in_place__", "__same__", "__type__", "__id__"
@@ -37,7 +37,17 @@ class Rewritten(ast.NodeTransformer):
             return ast.copy_location(ast.Pass(), node)
         self.generic_visit(node)
         if isinstance(node.value, ast.Call):
-            node.value.func = _call(IN_PLACE, node.value.func)
+            function = node.value.func
+            if isinstance(function, ast.Attribute):
+                function.value = members.rewritten(function.value)
+            node.value.func = _call(IN_PLACE, function)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.Subscript:
+        """Rewrites `stack.items` where an item of it is set or deleted."""
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            node.value = members.rewritten(node.value)
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
@@ -82,6 +92,7 @@ def _call(name: str, *arguments: ast.expr) -> ast.Call:
 
 MEANINGS: dict[str, Any] = {
     IN_PLACE: proxy.in_place,
+    members.NAME: members.member,
     SAME: proxy.is_same,
     TYPE: proxy.type_of,
     ID: lambda value: -1 - proxy.number_of(value) if isinstance(value, proxy.Proxy) else id(value),

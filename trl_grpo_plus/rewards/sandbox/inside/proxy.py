@@ -303,3 +303,13 @@ def in_place(function: Any) -> Callable[..., Any]:
         return _get(function, "_session").call(function, arguments, named, True)
 
     return call
+
+
+def is_made_by_tests(value: Any) -> bool:
+    """Returns whether a value is an object that the tests themselves have made."""
+    return _made(value) in ("made", "result")
+
+
+def ask_within(holder: Proxy, steps: Any, operation: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Returns what a method of plain data returns that an object of the program holds, run there."""
+    return _get(holder, "_session").ask("within", holder, list(steps), operation, *arguments, named=named)

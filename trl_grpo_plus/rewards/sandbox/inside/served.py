@@ -26,6 +26,12 @@ def _run_coroutine(function: Any, *arguments: Any, **named: Any) -> Any:
     return asyncio.run(wait())
 
 
+def _within(value: Any, steps: list[tuple[str, Any]], method: str, *arguments: Any, **named: Any) -> Any:
+    for operation, key in steps:
+        value = OPERATIONS[operation](value, key)
+    return getattr(value, method)(*arguments, **named)
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name, None) or getattr(builtins, name) for name in _OPERATORS.split()},
     **{f.__name__: f for f in (len, iter, next, str, repr, bool, hash, int, float, complex, bytes, format, round)},
@@ -40,6 +46,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "exit": lambda o, failed: o.__exit__(*((failed, failed(), None) if failed else (None, None, None))),
     "call": lambda f, *a, **k: f(*a, **k),
     "await": _run_coroutine,
+    "within": _within,
 }
 
 
@@ -54,6 +61,7 @@ class Session:
         self._channel = channel
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
+        self._callbacks: dict[int, tuple[int, Callable[..., Any]]] = {}
 
     def hello(self, names: dict[str, Any]) -> dict[str, Any]:
         """Returns the first message: the objects that tests name, and the base classes of the classes among them."""
@@ -61,6 +69,8 @@ class Session:
         return {"names": {n: codec.encode(v, self._handle) for n, v in names.items()}, "bases": bases}
 
     def _handle(self, value: Any) -> Any:
+        if id(value) in self._callbacks:
+            return [self._callbacks[id(value)][0], "callback"]
         number = self._numbers.setdefault(id(value), len(self._objects))  # kept below, so that the id stays its own
         if number == len(self._objects):
             self._objects.append(value)
@@ -85,6 +95,7 @@ class Session:
             frames.send(self._channel, {"callback": number, "arguments": encoded, "keywords": keywords})
             return self.answer_requests(nested=True)
 
+        self._callbacks[id(call_back)] = number, call_back
         return call_back
 
     def answer_requests(self, nested: bool = False) -> Any:
