@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 from .class_names import names_used_as_classes
 from .inside.collected import least_number
 from .inside.tester import holds_assert, is_checking
+from .one_process import why_in_one_process
 from .program_names import holder_of, without_imports
 
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__"}
@@ -134,6 +135,8 @@ def plan(source: str, entry: str | None = None) -> Calls | OtherTests:
         helpers.pop(holder, None)
     if not names:
         raise Unusable("the tests call nothing of the program")
+    if (against := why_in_one_process(tree)) is not None:
+        raise Unusable(against)
     classes = names_used_as_classes(tree, names, holder if left_open else None)
     if tree is not given:
         source = ast.unparse(tree)
@@ -287,6 +290,12 @@ def _innermost(tree: ast.AST, among: Sequence[str]) -> list[str]:
     return [c.func.id for c in inner if isinstance(c.func, ast.Name)]
 
 
+def _is_check(node: ast.AST) -> bool:
+    """Whether a node is an `assert`, or a call of a `TestCase`'s: `self.assertEqual(gcd(4, 6), 2)`."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return isinstance(node, ast.Assert) or (isinstance(function, ast.Attribute) and function.attr.startswith("assert"))
+
+
 def _names_under_test(
     tree: ast.Module, imported: Sequence[str]
 ) -> tuple[tuple[str, ...], dict[str, tuple[str, str | None]]]:
@@ -300,11 +309,12 @@ def _names_under_test(
     free = [name for name in _free(tree, bound) if name in taken]
     own = [name for name in free if name in imported or (name not in _BUILTINS and name not in known)]
     answers = _bound_to_answers(tree, own)
-    for check in (node for node in ast.walk(tree) if isinstance(node, ast.Assert)):
+    checks = [node for node in ast.walk(tree) if _is_check(node)]
+    for check in checks:
         if not any(name in own or name in answers for name in _free(check, set())):
             own += _innermost(check, [name for name in free if name in known and known[name][1] is not None])
     if not own and not any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in tree.body):
-        for check in (node for node in ast.walk(tree) if isinstance(node, ast.Assert)):
+        for check in checks:
             own += _innermost(check, [name for name in free if name in _BUILTINS])
     names = tuple(dict.fromkeys(own))
     return names, {name: _home(tree, name) for name in free if name in known and name not in names}

@@ -9,6 +9,7 @@ from an enemy: only the forms below are accepted, to a bounded depth, and only e
     bytes bytearray                  b B (hex)        Decimal Fraction date datetime    D Q a A
     str with lone surrogates         s (hex)          range, slice, timedelta           r, h, e
     a builtin type, as `int`         y                iterator (of a test), numpy array I, N
+    Counter, OrderedDict, defaultdict M               view of a dictionary, `...`       V, E
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _EXAMPLES: tuple[Any, ...] = ({}.keys(), {}.values(), {}.items(), iter([]), iter
 _ITERATORS: tuple[Any, ...] = (map, filter, zip, enumerate, reversed, *map(type, _EXAMPLES))
 _CONTAINERS: dict[type, str] = {list: "l", tuple: "t", set: "S", frozenset: "F"}
 _BASES = (bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set, frozenset, collections.deque)
+_MAPPINGS = (collections.Counter, collections.OrderedDict, collections.defaultdict)
+_VIEWS: dict[type, str] = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _TYPES: dict[str, type] = {kind.__name__: kind for kind in _BASES[:-1]}
 
 
@@ -85,6 +88,14 @@ def encode(value: Any, handle: Callable[[Any], Any], depth: int = 0) -> Any:
         return {tag: [encode(v, handle, below) for v in value]}
     if kind is dict:
         return {"d": [[encode(k, handle, below), encode(v, handle, below)] for k, v in value.items()]}
+    if kind in _MAPPINGS:
+        pairs = [[encode(k, handle, below), encode(v, handle, below)] for k, v in dict.items(value)]
+        factory: Any = getattr(value, "default_factory", None)
+        return {"M": [kind.__name__, pairs, factory.__name__ if factory in _TYPES.values() else None]}
+    if kind in _VIEWS:
+        return {"V": [_VIEWS[kind], [encode(v, handle, below) for v in value]]}
+    if value is ...:
+        return {"E": 0}
     if kind is bytes or kind is bytearray:
         return {"b" if kind is bytes else "B": value.hex()}
     if kind is complex:
@@ -201,6 +212,7 @@ LEAVES: dict[str, Callable[[Any], Any]] = {
     "A": datetime.datetime.fromisoformat,
     "e": lambda v: datetime.timedelta(*(int(x) for x in v)),
     "y": _TYPES.__getitem__,
+    "E": lambda _: ...,
 }
 
 
@@ -237,6 +249,10 @@ def decode(form: Any, handle: Callable[[Any], Any], depth: int = 0) -> Any:
         return slice(*(inner(v) for v in body))
     if tag == "d":
         return {inner(k): inner(v) for k, v in body}
+    if tag == "M":
+        return _mapping(body[0], {inner(k): inner(v) for k, v in body[1]}, body[2])
+    if tag == "V":
+        return _view(body[0], [inner(v) for v in body[1]])
     if tag == "q":
         return collections.deque((inner(v) for v in body[0]), body[1])
     if tag == "n":
@@ -244,6 +260,18 @@ def decode(form: Any, handle: Callable[[Any], Any], depth: int = 0) -> Any:
     if tag == "N":
         return _decode_numpy(body, inner)
     raise ValueError("not a value")
+
+
+def _mapping(name: str, items: dict[Any, Any], factory: str | None) -> Any:
+    if name == "defaultdict":
+        return collections.defaultdict(None if factory is None else _TYPES[factory], items)
+    return {"Counter": collections.Counter, "OrderedDict": collections.OrderedDict}[name](items)
+
+
+def _view(name: str, items: list[Any]) -> Any:
+    if name == "keys":
+        return dict.fromkeys(items).keys()
+    return dict(enumerate(items)).values() if name == "values" else dict(items).items()
 
 
 @functools.lru_cache(maxsize=64)

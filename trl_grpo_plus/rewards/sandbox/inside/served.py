@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
+import importlib
 import operator
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +35,11 @@ def _within(value: Any, steps: list[tuple[str, Any]], method: str, *arguments: A
     return getattr(value, method)(*arguments, **named)
 
 
+def _seed(module: str, value: Any) -> None:
+    with contextlib.suppress(Exception):
+        (sys.modules["numpy"].random if module == "numpy" else importlib.import_module("random")).seed(value)
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name, None) or getattr(builtins, name) for name in _OPERATORS.split()},
     **{f.__name__: f for f in (len, iter, next, str, repr, bool, hash, int, float, complex, bytes, format, round)},
@@ -47,6 +55,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": lambda f, *a, **k: f(*a, **k),
     "await": _run_coroutine,
     "within": _within,
+    "seed": _seed,
 }
 
 
@@ -62,6 +71,7 @@ class Session:
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._callbacks: dict[int, tuple[int, Callable[..., Any]]] = {}
+        self._functions: dict[int, Callable[..., Any]] = {}
 
     def hello(self, names: dict[str, Any]) -> dict[str, Any]:
         """Returns the first message: the objects that tests name, and the base classes of the classes among them."""
@@ -86,7 +96,9 @@ class Session:
             return self._objects[which]
         if kind == "builtin":
             return getattr(builtins, which)
-        return self._callback(which)
+        if which not in self._functions:  # one function of the tests is one here: programs keep them in sets
+            self._functions[which] = self._callback(which)
+        return self._functions[which]
 
     def _callback(self, number: int) -> Callable[..., Any]:
         def call_back(*arguments: Any, **named: Any) -> Any:
@@ -138,6 +150,7 @@ class Session:
         except BaseException:
             message = ""
         raised: dict[str, Any] = {"raised": [[c.__name__ for c in type(error).__mro__], message]}
+        raised["homes"] = [str(c.__module__) for c in type(error).__mro__]
         try:
             raised["arguments"] = [codec.encode(a, _no_objects) for a in error.args]
             own = vars(error).items()

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import itertools
+import sys
+import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -50,6 +53,7 @@ class Session:
         self._give_up = give_up
         self._unsupported = unsupported
         self._callbacks: list[Callable[..., Any]] = []
+        self._numbers: dict[Any, int] = {}
         self._heard = False
 
     def hello(self) -> dict[str, Any]:
@@ -176,8 +180,10 @@ class Session:
         if callable(value) and getattr(builtins, name, None) is value:
             return ["builtin", name]
         if callable(value) and not isinstance(value, type):
-            self._callbacks.append(value)
-            return ["callback", len(self._callbacks) - 1]
+            number = self._numbers.setdefault(_identity(value), len(self._callbacks))
+            if number == len(self._callbacks):
+                self._callbacks.append(value)  # so that the id stays its own
+            return ["callback", number]
         raise codec.Unsendable(f"the tests pass an object of type {type(value).__name__} to the program")
 
     def _handle(self, body: Any) -> Any:
@@ -194,7 +200,8 @@ class Session:
         if operation != "next" and any(name in _ENDINGS for name in names):
             return RuntimeError(f"the program raised {names[0]}")
         arguments = [codec.decode(form, _no_objects) for form in answer.get("arguments", ())]
-        made = self._made_of(names, arguments, str(message))
+        homes = [str(home) for home in answer.get("homes", ())[:50]]
+        made = self._made_of(names, homes, arguments, str(message))
         for name, form in answer.get("attributes", ()):
             if str(name).isidentifier() and not str(name).startswith("_"):
                 # Not `setattr`: what is a member of a built-in exception, its methods in C take for sound.
@@ -202,10 +209,10 @@ class Session:
         made.__dict__[_OF_PROGRAM] = True
         return made
 
-    def _made_of(self, names: list[str], arguments: list[Any], message: str) -> Exception:
-        """Returns an exception of the first class among `names` that is known here."""
-        for name in names:
-            kind = self.exceptions.get(name) or getattr(builtins, name, None)
+    def _made_of(self, names: list[str], homes: list[str], arguments: list[Any], message: str) -> Exception:
+        """Returns an exception of the first class among `names`, of the modules `homes`, that is known here."""
+        for name, home in itertools.zip_longest(names, homes[: len(names)], fillvalue=""):
+            kind = self.exceptions.get(name) or getattr(builtins, name, None) or _of_library(home, name)
             if isinstance(kind, type) and issubclass(kind, Exception):
                 for form in (arguments, [message]):
                     try:
@@ -216,7 +223,16 @@ class Session:
                         continue
                 with contextlib.suppress(TypeError):
                     return kind(message)
+                made = Exception.__new__(kind)  # JSONDecodeError asks for more than it keeps
+                made.args = (message,)
+                return made
         return Exception(message)
+
+    def seed(self, module: str, value: Any) -> None:
+        """Seeds the program's random numbers; that asks nothing of it."""
+        answers = self.answers
+        self.ask("seed", module, value)
+        self.answers = answers
 
     def call(self, proxy: Proxy, arguments: tuple[Any, ...], named: dict[str, Any], mutates: bool) -> Any:
         """Calls an object of the program; what a class that the tests name makes is theirs."""
@@ -229,6 +245,21 @@ class Session:
 def is_of_program(error: BaseException) -> bool:
     """Returns whether the program has raised an exception, and not the tests or what they import."""
     return _OF_PROGRAM in error.__dict__
+
+
+def _identity(function: Any) -> tuple[Any, ...]:
+    """Returns what tells a function from others: a bound method is made anew whenever it is looked up."""
+    if isinstance(function, (types.MethodType, types.BuiltinMethodType)):
+        return id(function.__self__), id(getattr(function, "__func__", None)), function.__name__
+    return (id(function),)
+
+
+def _of_library(home: str, name: str) -> Any:
+    """Returns a class of a standard module that the tests have imported, `binascii.Error`; nothing is loaded here."""
+    top = home.partition(".")[0]
+    if top not in sys.stdlib_module_names or top == "unittest":  # whose exceptions skip tests
+        return None
+    return vars(sys.modules[home]).get(name) if home in sys.modules else None
 
 
 def _no_objects(body: Any) -> Any:

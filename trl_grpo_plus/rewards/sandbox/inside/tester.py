@@ -128,6 +128,8 @@ def run(task: dict[str, Any]) -> NoReturn:
     answers_so_far[0] = lambda: session.answers
     names = _namespace(task["helpers"])
     names.update(session.hello())
+    if "seed(" in task["source"]:
+        _seed_both(session)
 
     found: dict[int, bool] = {}
 
@@ -182,6 +184,26 @@ def _namespace(helpers: dict[str, list[Any]]) -> dict[str, Any]:
         found = importlib.import_module(home)
         names[name] = found if attribute is None else getattr(found, attribute)
     return names
+
+
+def _seed_both(session: Session) -> None:
+    """Lets the tests' `random.seed` seed the program as well, numpy's too where there is one."""
+    import random
+
+    homes: dict[str, Any] = {"random": random}
+    if "numpy" in sys.modules:
+        homes["numpy"] = sys.modules["numpy"].random
+
+    def seeding(module: str, plain: Any) -> Any:
+        def seed(value: Any = None, *rest: Any, **named: Any) -> None:
+            plain(value, *rest, **named)
+            if value is None or type(value) in (int, float, str, bytes):
+                session.seed(module, value)
+
+        return seed
+
+    for module, home in homes.items():
+        home.seed = seeding(module, home.seed)
 
 
 def _describe(error: BaseException) -> str:
