@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.rewards.test_code import verdict
+from trl_grpo_plus.errors import UserError
 from trl_grpo_plus.rewards.sandbox.inside import pytest_names
 from trl_grpo_plus.rewards.sandbox.plan import Calls, plan
 
@@ -288,3 +289,15 @@ def test_what_a_function_returned_is_changed_as_a_copy_alone():
     program = "class Holder:\n    items = []\ndef make(): return Holder()\ndef told(): return Holder.items\n"
     tests = "two = 2\nx = make()\nx.items.append(two)\nassert told() == []\n"
     assert verdict(f"```python\n{program}```", tests).value == 1.0
+
+
+def test_packages_that_the_reward_names_can_be_imported():
+    program = (
+        "```python\nimport yaml, six\ndef load(text): return yaml.safe_load(text)['a'] + six.integer_types[0](0)\n```"
+    )
+    tests = ["assert load('a: 1') == 1"]
+    assert verdict(program, tests, packages=["yaml", "six"]).value == 1.0
+    assert verdict(program, tests).value == 0.0
+    for wrong in (["no_such_package_here"], ["os.path"], [""], "yaml"):
+        with pytest.raises(UserError, match="packages"):
+            verdict(program, tests, packages=wrong)

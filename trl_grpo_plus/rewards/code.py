@@ -64,6 +64,7 @@ class Code:
             bounds the time of a slow but right program: each case of stdin may take `cpu_s`.
         level: Level of isolation, `auto` for the strongest that passes its self-test here.
         min_level: The weakest level that `auto` may take; `None` is `landlock`.
+        packages: Installed packages that programs and tests can import beside the standard library.
         runner: With level `external`: `module:function` that runs programs.
 
     Raises:
@@ -83,6 +84,7 @@ class Code:
         max_cases: int | None = None,
         level: str = AUTO,
         min_level: str | None = None,
+        packages: Sequence[str] = ("numpy",),
         runner: str | None = None,
     ) -> None:
         if credit not in _CREDITS:
@@ -105,7 +107,7 @@ class Code:
 
                 self._runner: Runner = External(runner)
             else:
-                sandbox = shared(level, min_level)
+                sandbox = shared(level, min_level, packages)
                 self._runner, self._level = sandbox, sandbox.level
         except NoLevel as error:
             raise UserError(str(error)) from error

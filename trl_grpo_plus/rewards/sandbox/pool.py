@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 
-from . import levels, slots
+from . import levels, runtime, slots
 from .client import Ended, LevelFailed, SandboxError, Server
 from .limits import Limits
 
@@ -39,7 +39,7 @@ class Sandbox:
             a server that has them loaded.
 
     Raises:
-        UserError: A level is unknown, or cannot work on this system.
+        UserError: A level is unknown, or cannot work on this system; or a package is not installed.
         NoLevel: No allowed level passes its self-test here; the message says why each fails.
     """
 
@@ -50,6 +50,7 @@ class Sandbox:
         workers: int | None = None,
         packages: Sequence[str] = ("numpy",),
     ) -> None:
+        runtime.packages(packages)  # before a program asks for one
         self._packages = tuple(packages)
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -165,10 +166,10 @@ _shared: dict[tuple[object, ...], Sandbox] = {}
 _shared_lock = threading.Lock()
 
 
-def shared(level: str = levels.AUTO, min_level: str | None = None) -> Sandbox:
+def shared(level: str = levels.AUTO, min_level: str | None = None, packages: Sequence[str] = ("numpy",)) -> Sandbox:
     """Returns this process's sandbox of a level; rewards with other limits share its servers."""
-    key = (os.getpid(), level, min_level)
+    key = (os.getpid(), level, min_level, tuple(packages))
     with _shared_lock:
         if key not in _shared:
-            _shared[key] = Sandbox(level, min_level)
+            _shared[key] = Sandbox(level, min_level, packages=packages)
         return _shared[key]

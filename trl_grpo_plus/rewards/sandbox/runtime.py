@@ -29,16 +29,23 @@ def packages(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Returns (directories to import from, what is readable) for third-party packages.
 
     Raises:
-        UserError: One of them is not installed.
+        UserError: One of them is not installed, or no name of a package.
     """
+    if isinstance(names, str):
+        raise UserError(f"packages must be a list of names, found {names!r}")
     homes, paths = [], []
     for name in names:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UserError(f"packages: {name!r} is no name of a package, as `import` takes it")
         spec = importlib.util.find_spec(name)
         if spec is None or not spec.origin:
-            raise UserError(f"sandbox packages: `{name}` is not installed")
-        package = Path(spec.origin).parent
-        homes.append(str(package.parent))
-        paths += [str(package), *(str(p) for p in package.parent.glob(f"{name}.libs"))]
+            raise UserError(f"packages: `{name}` is not installed here")
+        module = Path(spec.origin)
+        package, home = (
+            (module.parent, module.parent.parent) if spec.submodule_search_locations else (module, module.parent)
+        )
+        homes.append(str(home))
+        paths += [str(package), *(str(p) for p in home.glob(f"{name}.libs"))]
     return list(dict.fromkeys(homes)), paths
 
 
