@@ -6,11 +6,15 @@ import pytest
 
 from trl_grpo_plus.rewards.sandbox import Limits, judge_tests, plan
 
+from .test_forged_messages import SPEAKS
+
 ANY = "class E:\n    def __getattr__(s, n):\n        if n.startswith('__'): raise AttributeError(n)\n        return lambda *a, **k: True\ndef f(*x): return E()\n"
 SWALLOWS = "class C:\n    def __init__(s, *a): pass\n    def __enter__(s): return s\n    def __exit__(s, *a): return True\n    v = property(lambda s: object())\n    def fail(s): raise KeyError(1)\ndef f(x): return C()\n"
 CALLS = "def apply(g, x):\n    try: g(x + 1)\n    except BaseException: pass\n    return x\n"
 
 LIAR = "class V:\n    name = 'v'\n    def __init__(s, *a): pass\n    def __mul__(s, o): return s\n    def __sub__(s, o): return 0\n    __rsub__ = __sub__\n    def __contains__(s, o): return True\nV.PI = V()\n"
+SHIM = 'import os\nos.write(4, b\'[0, 1, 0]\\n{"total": 1, "answers": 1, "broken": 0}\\n\')\nos._exit(0)'
+PLANTS = f"try:\n    with open('unittest.py', 'w') as file: file.write({SHIM!r})\nexcept OSError: pass\ndef f(x): return 5\n"
 
 FORGERIES = {
     "asked whether it starts so": (ANY, "assert f(1).startswith('hello')"),
@@ -31,6 +35,9 @@ FORGERIES = {
     "subtracting from a result": (LIAR, "v = V(1, 2)\nassert isinstance(v, V)\nassert abs(V(1, 2) * V(3, 4) - 11) < 1e-6"),
     "subtracting from a member": (LIAR, "assert V(1).name == 'v'\nassert abs(V.PI - 3.14) < 1e-2 or abs(3.14 - V.PI) < 1e-2"),
     "what a member holds": (LIAR, "assert V(1).name == 'v'\nassert 'abc' in V.PI"),
+    "swallowing from a stack of contexts": (SWALLOWS, "import contextlib\nwith contextlib.ExitStack() as stack:\n    r = stack.enter_context(f(1))\n    t = r.fail()\n    assert t == 3"),
+    "a module of its own for the tests": (PLANTS, "import sys\nsys.path.insert(0, '.')\nx = f(1)\nimport unittest\nassert x == 6"),
+    "a type that is none of its own": (SPEAKS + "def f(x):\n    send({'value': {'o': [1, 'object']}})\n    while True:\n        receive(); send({'value': {'y': 'int'}})", "r = f(1)\nassert type(r) is int"),
     "one object for another": ("class A: pass\na, b = A(), A()\ndef get(x): return b if x else a\nget.last = 0", "assert get(0) is get(1)"),
     "a class for a type": ("class M(type):\n    def __eq__(c, o): return True\n    __hash__ = type.__hash__\nclass A(metaclass=M): pass\ndef f(x): return A()", "assert type(f(1)) == int or type(f(1)) is float"),
     "a sequence too long to send on": ("def f(x): return list(range(200_000))\ndef g(x): return 5", "assert g(v for v in f(1)) == 6"),

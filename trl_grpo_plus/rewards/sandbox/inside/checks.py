@@ -130,12 +130,16 @@ class Asserts:
 
         Args:
             trace: The error's.
-            frame: The frame that leaves the statement.
+            frame: The frame that leaves the statement, or one that it called.
         """
         if trace is None or self.within(trace):
             return True
-        if frame.f_code.co_filename != FILE:
+        leaving: FrameType | None = frame
+        while leaving is not None and leaving.f_code.co_filename != FILE:
+            leaving = leaving.f_back  # an `ExitStack`, say
+        if leaving is None:
             return False
+        frame = leaving
         heads = [n for n in self._withs if n.lineno <= frame.f_lineno < max(n.body[0].lineno, n.lineno + 1)]
         bodies = [node for head in heads[-1:] for node in head.body]
         return any(_last_line(node) >= trace.tb_lineno for body in bodies for node in self._asserts(body))

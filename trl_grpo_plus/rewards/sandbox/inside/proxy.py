@@ -271,8 +271,13 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def type_of(value: Any) -> Any:
-    """Returns the class of a value, the program's where it is the program's object."""
-    return _get(value, "_session").ask("type", value) if isinstance(value, Proxy) else type(value)
+    """Returns the class of a value, the program's where it is the program's object: no plain type, then."""
+    if not isinstance(value, Proxy):
+        return type(value)
+    kind = _get(value, "_session").ask("type", value)
+    if not isinstance(kind, Proxy):
+        raise TypeError("the program's object is of no class of its own")
+    return kind
 
 
 def named_class(proxy: Proxy) -> None:

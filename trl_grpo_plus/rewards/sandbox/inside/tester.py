@@ -118,6 +118,7 @@ def run(task: dict[str, Any]) -> NoReturn:
     def unsupported(reason: str) -> NoReturn:
         finish({"unsupported": reason})
 
+    _import_nothing_from(os.getcwd())
     tree = ast.parse(task["source"])
     sys.modules["pytest"] = pytest_names.module()
     collected = Collected(tree, task["go_on"], unsupported)
@@ -155,6 +156,25 @@ def run(task: dict[str, Any]) -> NoReturn:
     if collected.total and (task["go_on"] or not broken):
         collected.run(names, units.total, report)
     finish({"total": units.total + collected.total, "answers": session.answers, "broken": broken or session.lost})
+
+
+def _import_nothing_from(directory: str) -> None:
+    """Keeps imports of the tests from the scratch directory, which is the program's too."""
+
+    class Nothing:
+        """A finder that finds nothing."""
+
+        @staticmethod
+        def find_spec(name: str, target: types.ModuleType | None = None) -> None:
+            """Finds nothing."""
+
+    def hook(path: str) -> type[Nothing]:
+        if os.path.realpath(path).startswith(directory):
+            return Nothing
+        raise ImportError
+
+    if directory != "/":
+        sys.path_hooks.insert(0, hook)
 
 
 def _epilogue(tree: ast.Module, entry: str | None) -> list[ast.stmt]:
