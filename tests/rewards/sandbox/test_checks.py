@@ -33,6 +33,7 @@ FORGERIES = {
     "a helper that checks": ("def f(x): return 1", "def same(v, want):\n    assert f(v) == want\nsame(1, 1)\nsame(2, 2)"),
     "another exception": ("class App(Exception): pass\nclass Low(Exception): pass\ndef f(x): raise Low()", "try:\n    f(1)\n    ok = False\nexcept App:\n    ok = True\nexcept Low:\n    ok = False\nassert ok"),
     "subtracting from a result": (LIAR, "v = V(1, 2)\nassert isinstance(v, V)\nassert abs(V(1, 2) * V(3, 4) - 11) < 1e-6"),
+    "subtracting from a result, in steps": (LIAR.replace("return 0", "return s") + "V.__abs__ = V.__float__ = lambda s: 0.0\nV.__bool__ = lambda s: False\n", "v = V(1, 2)\nassert isinstance(v, V)\nassert abs(v * v - 11) < 1e-6 or float(-(v * v - 11) * 2) == 0.0 or not (v * v - 11)"),
     "subtracting from a member": (LIAR, "assert V(1).name == 'v'\nassert abs(V.PI - 3.14) < 1e-2 or abs(3.14 - V.PI) < 1e-2"),
     "what a member holds": (LIAR, "assert V(1).name == 'v'\nassert 'abc' in V.PI"),
     "swallowing from a stack of contexts": (SWALLOWS, "import contextlib\nwith contextlib.ExitStack() as stack:\n    r = stack.enter_context(f(1))\n    t = r.fail()\n    assert t == 3"),
@@ -80,6 +81,7 @@ HONEST = {
     "exceptions of exceptions": (APP, "try:\n    f(1)\n    ok = False\nexcept App as e:\n    ok = isinstance(e, Low) and isinstance(e, Lower) and e.need == 1\nassert ok and f(0) == 0"),
     "its name as a parameter": ("def f(x): return x + 1", "def run(f, x):\n    return f(x)\nassert run(f, 1) == 2 and [f for f in range(2)] == [0, 1] and (lambda f: f)(3) == 3"),
     "arithmetic with results": (VECTOR, "a, b = V(1, 2), V(3, 4)\nassert (a + b) * 2 == V(8, 12) and 2 * (a + b) - a == V(7, 10) and a - 1 == V(0, 1)\nassert (a - 1) + b == V(3, 5) and V.UNIT * 3 == V(3, 0) and V.UNIT - a == V(0, -2)"),
+    "arithmetic that goes on": ("class Value:\n    def __init__(s, d): s.data = d\n    def __mul__(s, o): return Value(s.data * (o.data if isinstance(o, Value) else o))\n    def __sub__(s, o): return Value(s.data - o)\n    def __repr__(s): return f'Value({s.data})'", "a = Value(2)\nb = a * 3 - 1\nc = b * b\nassert b.data == 5 and repr(b) == 'Value(5)' and c.data == 25"),
     "members alone": ("from enum import Enum\nclass C(Enum):\n    RED = 1", "assert C.RED.value == 1 and C.RED.name == 'RED'"),
     "thousands of records": ("from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(n): return [P(i, i) for i in range(n)]", "r = f(5000)\nassert r[-1].x == 4999"),
 }  # fmt: skip

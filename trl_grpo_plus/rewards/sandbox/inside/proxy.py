@@ -5,9 +5,9 @@ asked "what is your answer?", never "is this expected value right?":
 
 - An operand that the test has chosen (the expected value, as a rule) goes to the program only where the tests
   themselves made the object, by calling a class that they name (`Vector(1, 2) * 2`), took it from one (`Color.RED`) or
-  got it from arithmetic with such. A plain value is subtracted (`abs(a * b - 11) < 1e-6`) from the first kind only,
-  and `in` looks through the items of the second here, as through those of what a function of the program returned,
-  with which any arithmetic raises TypeError.
+  got it from arithmetic with such. What is left of the latter two when a plain value is subtracted has no size or
+  truth (`abs(a * b - 11) < 1e-6`), and `in` looks through the items of the second here, as through those of what a
+  function of the program returned, with which any arithmetic raises TypeError.
 - Compared with plain data, an object is unequal; two objects are compared by the program only where the tests made
   one of them. An ordering with plain data raises TypeError.
 - What is asked for without an operand (`len`, `float`, an attribute, the next item) is an answer like any other.
@@ -49,7 +49,7 @@ class Asks(Protocol):
 
 
 def _made(value: Any) -> str:
-    """Returns how the tests came by an object: `made`, `member`, `result`, or an empty text for an answer."""
+    """Returns how the tests came by an object: `made`, `member`, `result`, `difference`; empty for an answer."""
     return str(_get(value, "_made")) if isinstance(value, Proxy) else ""
 
 
@@ -138,19 +138,21 @@ class Proxy:
         return str(_exact(_get(self, "_session").ask("format", self, specification), str))
 
     def __round__(self, digits: Any = None) -> Any:
+        _refuse_difference(self)
         return _get(self, "_session").ask("round", self, *(() if digits is None else (digits,)))
 
     def __abs__(self) -> Any:
+        _refuse_difference(self)
         return _get(self, "_session").ask("abs", self)
 
     def __neg__(self) -> Any:
-        return _own(self, _get(self, "_session").ask("neg", self))
+        return _own(_get(self, "_session").ask("neg", self), self)
 
     def __pos__(self) -> Any:
-        return _own(self, _get(self, "_session").ask("pos", self))
+        return _own(_get(self, "_session").ask("pos", self), self)
 
     def __invert__(self) -> Any:
-        return _own(self, _get(self, "_session").ask("invert", self))
+        return _own(_get(self, "_session").ask("invert", self), self)
 
     def __hash__(self) -> int:
         if _made(self):
@@ -200,11 +202,16 @@ def _judging(name: str, method: Proxy) -> Callable[..., Any]:
     return judge
 
 
-def _own(source: Proxy, value: Any) -> Any:
-    """Returns a result, marked as made by the tests where its source was."""
-    if _made(source) and isinstance(value, Proxy):
-        _set(value, "_made", "result")
+def _own(value: Any, *sources: Any) -> Any:
+    """Returns a result of arithmetic, marked as such where the tests have made one of its operands."""
+    if isinstance(value, Proxy) and any(map(_made, sources)):
+        _set(value, "_made", "difference" if "difference" in map(_made, sources) else "result")
     return value
+
+
+def _refuse_difference(proxy: Proxy) -> None:
+    if _made(proxy) == "difference":
+        raise TypeError("what the program says of a difference from an expected value could not be believed")
 
 
 def _compare(operation: str, mine: Proxy, other: object, otherwise: bool) -> bool:
@@ -219,10 +226,13 @@ def _arithmetic(operation: str, reflected: bool) -> Callable[[Proxy, Any], Any]:
     def method(self: Proxy, other: Any) -> Any:
         if not _made(self) and not _made(other):
             return NotImplemented
+        value = _get(self, "_session").ask(operation, *((other, self) if reflected else (self, other)))
         if operation == "sub" and _made(self) != "made" and not isinstance(other, Proxy):
-            return NotImplemented
-        pair = (other, self) if reflected else (self, other)
-        return _own(self if _made(self) else other, _get(self, "_session").ask(operation, *pair))
+            if not isinstance(value, Proxy):
+                return NotImplemented
+            _set(value, "_made", "difference")
+            return value
+        return _own(value, self, other)
 
     return method
 
@@ -238,6 +248,8 @@ def _ordering(operation: str) -> Callable[[Proxy, Any], Any]:
 
 def _conversion(operation: str, kind: type) -> Callable[[Proxy], Any]:
     def method(self: Proxy) -> Any:
+        if kind not in (str, bytes):
+            _refuse_difference(self)
         return _exact(_get(self, "_session").ask(operation, self), kind)
 
     return method
