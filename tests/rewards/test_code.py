@@ -170,6 +170,16 @@ def test_annotations_are_read_as_python_reads_them(answer, program):
     assert verdict("from __future__ import annotations\n" + program.format("Any"), answer).value == 1.0
 
 
+def test_helpers_that_the_prompt_gives_whole():
+    helpers = "class Node:\n    def __init__(self, v):\n        self.v = v\n\ndef node(v):\n    return Node(v)"
+    tests = ["def check(candidate):\n    assert candidate(node(2), node(3)) == 5", "assert Node(1).v == 1"]
+    program = "```python\nclass Solution:\n    def add(self, a, b):\n        return a.v + b.v\n```"
+    for prompt in (helpers, f"Given\n\n```python\n{helpers}\n```\n\nwrite add."):
+        found = verdict(program, tests, prompt=prompt, row={"entry_point": "Solution().add"})
+        assert found.value == 1.0, found
+        assert verdict(program.replace("+", "-"), tests, prompt, {"entry_point": "Solution().add"}).value == 0.0
+
+
 def test_partial_credit():
     half = "def add(a, b):\n    return 5"
     assert verdict(half).value == 0.0

@@ -105,6 +105,15 @@ def test_blocks_that_need_each_other():
     )
 
 
+def test_a_stub_beside_another_name_of_the_tests():
+    whole = "def g(x):\n    return x\n\ndef f(x):\n    return g(x) + 1"
+    stub = whole.replace("return g(x) + 1", "pass")
+    assert extract(f"```python\n{whole}\n```\nfrom\n```python\n{stub}\n```", ["f", "g"]) == whole
+    better = "def g(x):\n    return x * 1"
+    found = extract(f"```python\n{whole}\n```\nor\n```python\n{better}\n```", ["f", "g"])
+    assert whole in found and found.endswith(better)
+
+
 def test_helpers_from_a_later_block():
     main, helper = "def f(x):\n    n = x\n    return g(n)", "def g(x):\n    return x + 1"
     found = extract(f"```python\n{main}\n```\nwhere\n```python\n{helper}\n```\n```python\nn = 5\nf(n)\n```", ["f"])
@@ -138,6 +147,16 @@ def test_a_body_of_the_prompts_signature(completion):
         names = {}
         exec(compile(source, "f", "exec"), names)
         assert names["f"](1) == 2 and "List" in names
+
+
+@pytest.mark.parametrize(
+    "body", ["xs.sort()\nxs.reverse()", "    xs.sort()\n    xs.reverse()", "xs.sort()\n    xs.reverse()"]
+)
+def test_a_body_that_changes_its_argument(body):
+    names, numbers = {}, [1, 3, 2]
+    exec(extract(body, ["f"], 'def f(xs):\n    """Sorts."""\n'), names)
+    names["f"](numbers)
+    assert numbers == [3, 2, 1]
 
 
 def test_a_body_of_the_prompts_method():

@@ -153,7 +153,7 @@ class Code:
         before = _preamble(row)
         names = names_under_test(f"{before}\n{task.tests}")
         holder = holder_of(task.entry) if task.entry else None
-        signature = _signature(row, names if holder is None else (holder,))
+        signature = (_signature(row, (holder,)) if holder else "") or _signature(row, names)
         tests = plan(task.tests, task.entry or _last_function(signature))
         if before and not isinstance(tests, Calls):  # they may use it as well
             tests = plan(f"{before}\n{task.tests}", task.entry or _last_function(signature))

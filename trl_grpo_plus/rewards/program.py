@@ -135,18 +135,20 @@ def _definition(python: Sequence[Block], names: Sequence[str]) -> int | None:
     """Returns which block defines one of `names`: the last; a stub, an import or a plain value if no other does."""
     wanted, second = set(names), None
     trees = [parse(block.code) for block in python]
-    defining = [i for i, tree in enumerate(trees) if tree is not None and defined(tree) & wanted]
+    given = [defined(tree) & wanted for tree in trees]
+    defining = [i for i, mine in enumerate(given) if mine]
     for i in range(len(python) - 1, -1, -1):
         code = python[i].code
         if trees[i] is None:
-            defines, binds = _seems_to_define(code, names), False
-            if defines and _is_head(python[i]):
-                defines, binds = False, True
+            binds = _seems_to_define(code, names)
+            defines = binds and not _is_head(python[i])
         else:
-            defines, binds = i in defining, bool(bound(trees[i]) & wanted)
+            stubs = (bound(trees[i]) & wanted) - given[i]
+            binds = bool(given[i] or stubs)
+            defines = bool(given[i]) and not any(stubs & earlier for earlier in given[:i])
         if defines and not _quotes_any(python, i, defining):
             return i
-        if (defines or binds) and second is None:
+        if binds and second is None:
             second = i
     return second
 
@@ -272,12 +274,14 @@ def _as_body(text: str, names: Sequence[str], signature: str) -> str | None:
     if not first:
         return None
     indent = _body_indent(signature)
-    variants = (text, f"{indent}{first}\n{others}", textwrap.indent(textwrap.dedent(text), indent))
+    variants = [textwrap.indent(textwrap.dedent(text), indent), f"{indent}{first}\n{others}"]
+    if text[0].isspace():
+        variants.insert(0, text)
     for body in dict.fromkeys(variants):
         code = f"{signature.rstrip()}\n{body}\n"
         if _compiles(code) and bound(parse(code)).intersection(names):
             return code
-    for body in dict.fromkeys(variants[:2]):  # a completion that went on, and was cut off
+    for body in dict.fromkeys(variants):  # a completion that went on, and was cut off
         lines = body.split("\n")
         for end in range(len(lines) - 1, max(0, len(lines) - _MAX_ATTEMPTS), -1):
             code = f"{signature.rstrip()}\n" + "\n".join(lines[:end]) + "\n"
@@ -287,15 +291,19 @@ def _as_body(text: str, names: Sequence[str], signature: str) -> str | None:
 
 
 def _with_preamble(code: str, signature: str) -> str:
-    """Returns a program that repeats the prompt's function, after the prompt's imports and helpers."""
+    """Returns a program that repeats the prompt's last function, after the prompt's imports and helpers.
+
+    Where it does not repeat that function, and the prompt has all of it, it is a helper, too.
+    """
     if not signature or (given := parse(signature) or parse(_with_pass(signature))) is None:
         return code
-    if parse(code) is None:
+    if (tree := parse(code)) is None:
         return code
     lines = signature.split("\n")
     last = given.body[-1]
-    start = min([last.lineno, *(d.lineno for d in getattr(last, "decorator_list", []))]) - 1
-    preamble = "\n".join(lines[:start]).strip()
+    if getattr(last, "name", None) not in defined(parse(signature)) - bound(tree):
+        lines = lines[: min([last.lineno, *(d.lineno for d in getattr(last, "decorator_list", []))]) - 1]
+    preamble = "\n".join(lines).strip()
     if not preamble:
         return code
     futures = [line for line in code.split("\n") if line.startswith("from __future__ import")]
