@@ -25,6 +25,10 @@ HONEST = {
     "seeds": ("import random\ndef f(): return random.randint(1, 10**9)", "import random\nrandom.seed(3)\nexpected = random.randint(1, 10**9)\nrandom.seed(3)\nassert f() == expected"),
     "numpy's seeds": ("import numpy as np\ndef f(): return np.random.rand(3)", "import numpy as np\nnp.random.seed(3)\nexpected = np.random.rand(3)\nnp.random.seed(3)\nassert np.allclose(f(), expected)"),
     "one function twice": ("class Bell:\n    def __init__(s): s.heard = set()\n    def add(s, f): s.heard.add(f)\n    def drop(s, f): s.heard.remove(f)\n    def ring(s):\n        for f in s.heard: f(1)", "got = []\nb = Bell()\nb.add(got.append)\nb.add(got.append)\nb.ring()\nassert got == [1]\nb.drop(got.append)\nb.ring()\nassert got == [1]"),
+    "what is printed": ("print('loaded')\ndef f(x):\n    print('got', x)\n    return x", "import io, sys\nfrom contextlib import redirect_stdout\nout = io.StringIO()\nwith redirect_stdout(out):\n    f(1)\n    f(2)\nassert out.getvalue() == 'got 1\\ngot 2\\n'"),
+    "what is printed, in a test case": ("class P:\n    def show(s): print('a', end='')", "import io, unittest\nfrom unittest.mock import patch\nclass T(unittest.TestCase):\n    @patch('sys.stdout', new_callable=io.StringIO)\n    def test_it(self, out):\n        P().show()\n        self.assertEqual(out.getvalue(), 'a')"),
+    "what is printed, as pytest has it": ("def f(x):\n    print(x)\n    raise ValueError", "import pytest\ndef test_it(capsys):\n    with pytest.raises(ValueError):\n        f('é')\n    assert capsys.readouterr().out == 'é\\n'\n    assert capsys.readouterr().out == ''"),
+    "what is printed by itself": ("import sys\ndef f():\n    sys.stdout.buffer.write(b'x')\n    sys.stdout.flush()", "import io, sys\nkept, sys.stdout = sys.stdout, io.StringIO()\nf()\ntext = sys.stdout.getvalue()\nsys.stdout = kept\nassert text == 'x'"),
     "a well-known name": ("def accumulate(xs, f): return [f(x) for x in xs]", CASE + "self.assertEqual(accumulate([1, 2], lambda x: x * x), [1, 4])"),
     "a variable called input": ("class Cell:\n    def __init__(s, v): s.value = v", "input = Cell(3)\nassert input.value == 3"),
 }  # fmt: skip
@@ -52,6 +56,10 @@ WRONG = {
     "a class that says it is of the library": ("class Error(Exception): pass\nError.__module__ = 'no_such_module'\ndef f(s): raise Error", "import binascii\ntry:\n    f('z')\n    ok = False\nexcept binascii.Error:\n    ok = True\nassert ok"),
     "a test that the program skips": ("import unittest\ndef f(x): raise unittest.SkipTest('no')", CASE + "self.assertEqual(f(1), 2)"),
     "nothing but seeds": ("def f(x): return 0", "import random\ndef test_one():\n    random.seed(1)\n    assert random.random() < 1 or f(1)"),
+    "something else printed": ("def f(x): print(x, x)", "import io\nfrom contextlib import redirect_stdout\nout = io.StringIO()\nwith redirect_stdout(out):\n    f(1)\nassert out.getvalue() == '1\\n'"),
+    "printed too early": ("print(1)\ndef f(x): pass", "import io\nfrom contextlib import redirect_stdout\nout = io.StringIO()\nwith redirect_stdout(out):\n    f(1)\nassert out.getvalue() == '1\\n'"),
+    "printed by a liar": ("import sys\nclass S(str):\n    def __eq__(s, o): return True\n    __hash__ = None\ntype(sys.stdout).take = lambda s: S('no')\ndef f(x): pass", "import io\nfrom contextlib import redirect_stdout\nout = io.StringIO()\nwith redirect_stdout(out):\n    f(1)\nassert out.getvalue() == '1\\n'"),
+    "printing without end": ("def f(x):\n    while True: print('x' * 10**6)", "import io\nfrom contextlib import redirect_stdout\nout = io.StringIO()\nwith redirect_stdout(out):\n    f(1)\nassert out.getvalue() == '1\\n'"),
     "the helper, not the program": ("def accumulate(xs, f): return []", CASE + "self.assertEqual(accumulate([1, 2], lambda x: x * x), [1, 4])"),
 }  # fmt: skip
 

@@ -167,7 +167,9 @@ def _against(line: bytes, expected: Any, identical: bool) -> str | None:
 
 
 def _judge_tested(runner: Runner, source: str, tests: OtherTests, limits: Limits, go_on: bool) -> Score:
-    program = {"source": source.encode("utf-8", "replace").decode(), "names": tests.names}
+    printed = any(word in tests.source for word in ("stdout", "capsys"))
+    code = source.encode("utf-8", "replace").decode()
+    program = {"source": code, "names": tests.names, "printed": printed}
     with memory_files(json.dumps(program).encode(), tests.task(go_on), None, None) as files:
         ended = runner.run("tests", files, limits, source + tests.source)
         report = read_all(files[2], _REPORT_BYTES)

@@ -99,7 +99,7 @@ def run(
     elif role == "probe":
         probe.run(task)
     elif role == "program":
-        program.serve(task["source"], task["names"])
+        program.serve(task["source"], task["names"], task["printed"])
     else:
         tester.run(task)
 

@@ -185,9 +185,17 @@ def calls(source: str, candidate: str, expressions: list[str]) -> NoReturn:
     os._exit(0)
 
 
-def serve(source: str, wanted: list[str]) -> NoReturn:
-    """Defines a program, sends the objects that tests name, and answers a tester's requests until it hangs up."""
+def serve(source: str, wanted: list[str], printed: bool) -> NoReturn:
+    """Defines a program, sends the objects that tests name, and answers a tester's requests until it hangs up.
+
+    Args:
+        source: The program.
+        wanted: Names that the tests take from it.
+        printed: Whether the tests look at what it prints.
+    """
     streams.make()
+    if printed:
+        sys.stdout = streams.Kept()
     session = served.Session(CHANNEL)
     names = _module(MODULE).__dict__
     try:
@@ -198,6 +206,8 @@ def serve(source: str, wanted: list[str]) -> NoReturn:
         os._exit(1)
     try:
         frames.send(CHANNEL, session.hello({name: names[name] for name in wanted if name in names}))
+        if isinstance(sys.stdout, streams.Kept):
+            sys.stdout.take()  # printed before the tests began
         session.answer_requests()
     except frames.HungUp:
         os._exit(0)

@@ -5,8 +5,11 @@ Meanings are those of pytest's reference (docs.pytest.org, "API Reference"), wit
 
 from __future__ import annotations
 
+import collections
+import io
 import math
 import re
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -141,6 +144,30 @@ def fixture(function: Any = None, **options: Any) -> Any:
         return fixture
     setattr(function, _FIXTURE, True)
     return function
+
+
+class Captured:
+    """The fixture `capsys`: what is printed while it is there."""
+
+    def __enter__(self) -> Captured:
+        self._texts = (io.StringIO(), io.StringIO())
+        self._before = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = self._texts
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        sys.stdout, sys.stderr = self._before
+
+    def readouterr(self) -> Any:
+        """Returns what was printed since the last time, as `out` and `err`."""
+        found = _Printed(*(text.getvalue() for text in self._texts))
+        for text in self._texts:
+            text.seek(0)
+            text.truncate()
+        return found
+
+
+_Printed = collections.namedtuple("_Printed", ("out", "err"))
 
 
 def is_fixture(function: Any) -> bool:

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from . import codec, frames
+from . import codec, frames, streams
 
 _COROUTINE = 0x80  # inspect.CO_COROUTINE
 _OPERATORS = (
@@ -104,7 +104,7 @@ class Session:
         def call_back(*arguments: Any, **named: Any) -> Any:
             encoded = [codec.encode(a, self._handle) for a in arguments]
             keywords = {k: codec.encode(v, self._handle) for k, v in named.items()}
-            frames.send(self._channel, {"callback": number, "arguments": encoded, "keywords": keywords})
+            self._send({"callback": number, "arguments": encoded, "keywords": keywords})
             return self.answer_requests(nested=True)
 
         self._callbacks[id(call_back)] = number, call_back
@@ -130,9 +130,15 @@ class Session:
             except BaseException as error:
                 answer = self._raised(error)
             try:
-                frames.send(self._channel, answer)
+                self._send(answer)
             except (ValueError, RecursionError, MemoryError) as error:
                 frames.send(self._channel, self._raised(error))
+
+    def _send(self, message: dict[str, Any]) -> None:
+        """Sends a message, with what the program has printed where the tests look at that."""
+        if isinstance(sys.stdout, streams.Kept) and (text := sys.stdout.take()):
+            message["printed"] = text
+        frames.send(self._channel, message)
 
     def _perform(self, request: Any) -> dict[str, Any]:
         arguments = [codec.decode_argument(a, self._resolve) for a in request["arguments"]]

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any
 
+_KEPT_BYTES = 1 << 20
 _NAMES = ("stdin", "stdout", "stderr")
 _DIRECTORIES = ("/dev/fd/", "/proc/self/fd/")
 
@@ -22,6 +23,22 @@ def make() -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+class Kept(io.TextIOWrapper):
+    """A stdout whose text goes to the tests, as one more claim, with the next answer."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", errors="replace", newline="", write_through=True)
+
+    def take(self) -> str:
+        """Returns what was printed since the last time, cut off at a length."""
+        kept = self.buffer
+        assert isinstance(kept, io.BytesIO)
+        text = kept.getvalue()[:_KEPT_BYTES].decode("utf-8", "replace")
+        kept.seek(0)
+        kept.truncate()
+        return text
 
 
 def name_as_files(source: str) -> None:
