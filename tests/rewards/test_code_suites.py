@@ -117,7 +117,7 @@ def test_a_forgery_is_not_paid(program, why, tests):
     ("tests", "why"),
     [
         ("import pytest\n@pytest.mark.skipif(True, reason='')\ndef test_x():\n    assert add(1, 2) == 3\n", "skipif"),
-        ("def test_x(capsys):\n    assert add(1, 2) == 3\n", "fixture"),
+        ("def test_x(tmp_path):\n    assert add(1, 2) == 3\n", "fixture"),
         ("import pytest\ndef test_x():\n    pytest.importorskip('x')\n    assert add(1, 2) == 3\n", "importorskip"),
         ("import unittest\nclass T(unittest.TestCase):\n    pass\nadd(1, 2)\n", "check nothing"),
         (
