@@ -109,13 +109,14 @@ class Asserts:
     """
 
     def __init__(self, tree: ast.Module) -> None:
-        self._withs = [n for n in ast.walk(tree) if isinstance(n, (ast.With, ast.AsyncWith))]
+        withs = (n for n in ast.walk(tree) if isinstance(n, (ast.With, ast.AsyncWith)))
+        # What they hold is found now: rewritten, calls are no longer what they look like.
+        self._withs = [(n, max(map(_last_line, self._asserts(n)), default=0)) for n in withs]
         self._lines = {line for node in self._asserts(tree) for line in range(node.lineno, _last_line(node) + 1)}
 
     @staticmethod
-    def _asserts(tree: ast.AST) -> list[ast.Assert]:
-        found = (node for node in ast.walk(tree) if isinstance(node, ast.Assert))
-        return [n for n in found if any(isinstance(inner, (ast.Name, ast.Call)) for inner in ast.walk(n.test))]
+    def _asserts(tree: ast.AST) -> list[ast.stmt]:
+        return [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and _checks_something(node)]
 
     def within(self, trace: TracebackType | None) -> bool:
         """Returns whether an error came up while an assert of the tests was evaluated."""
@@ -139,10 +140,19 @@ class Asserts:
             leaving = leaving.f_back  # an `ExitStack`, say
         if leaving is None:
             return False
-        frame = leaving
-        heads = [n for n in self._withs if n.lineno <= frame.f_lineno < max(n.body[0].lineno, n.lineno + 1)]
-        bodies = [node for head in heads[-1:] for node in head.body]
-        return any(_last_line(node) >= trace.tb_lineno for body in bodies for node in self._asserts(body))
+        line = leaving.f_lineno
+        last = [last for n, last in self._withs if n.lineno <= line < max(n.body[0].lineno, n.lineno + 1)]
+        return bool(last) and last[-1] >= trace.tb_lineno
+
+
+def _checks_something(node: ast.stmt) -> bool:
+    """Whether a statement is an assert of something, or calls one: `self.assertEqual(...)`, `assert_allclose(...)`."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        function = node.value.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        return str(name).startswith("assert")
+    asserted = ast.walk(node.test) if isinstance(node, ast.Assert) else ()
+    return any(isinstance(inner, (ast.Name, ast.Call)) for inner in asserted)
 
 
 def _last_line(node: ast.stmt) -> int:
