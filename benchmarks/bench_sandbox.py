@@ -46,12 +46,14 @@ def plain(
     return done.returncode == 0 and (expected is None or done.stdout == expected)
 
 
-def bubblewrap() -> tuple[str, ...] | None:
-    """Returns bubblewrap with the usual separation, or `None` where it is not installed or does not work."""
-    if shutil.which("bwrap") is None:
+BUBBLEWRAP = ("bwrap", "--unshare-all", "--die-with-parent", "--clearenv", "--ro-bind", "/", "/", "--dev", "/dev")
+
+
+def bubblewrap() -> str | None:
+    """Returns bubblewrap's name and version, or `None` where it is not installed or does not work."""
+    if shutil.which("bwrap") is None or not plain(SCRIPT, OUTPUT, BUBBLEWRAP):
         return None
-    command = ("bwrap", "--unshare-all", "--die-with-parent", "--clearenv", "--ro-bind", "/", "/", "--dev", "/dev")
-    return command if plain(SCRIPT, OUTPUT, command) else None
+    return subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def ways(sandboxes: dict[str, Sandbox]) -> dict[str, dict[str, Callable[[], bool]]]:
@@ -63,9 +65,10 @@ def ways(sandboxes: dict[str, Sandbox]) -> dict[str, dict[str, Callable[[], bool
     made["literal asserts"]["python -I -S"] = lambda: plain(FUNCTION + ASSERTS, None)
     made["other tests"]["python -I -S"] = lambda: plain(FUNCTION + OTHER_ASSERTS, None)
     made["numpy"]["python -I"] = lambda: plain(NUMPY, OUTPUT, flags=("-I",))
-    if (prefix := bubblewrap()) is not None:
-        made["stdin/stdout"]["bubblewrap"] = lambda: plain(SCRIPT, OUTPUT, prefix)
-        made["literal asserts"]["bubblewrap"] = lambda: plain(FUNCTION + ASSERTS, None, prefix)
+    if bubblewrap() is not None:
+        made["stdin/stdout"]["bubblewrap"] = lambda: plain(SCRIPT, OUTPUT, BUBBLEWRAP)
+        made["literal asserts"]["bubblewrap"] = lambda: plain(FUNCTION + ASSERTS, None, BUBBLEWRAP)
+        made["other tests"]["bubblewrap"] = lambda: plain(FUNCTION + OTHER_ASSERTS, None, BUBBLEWRAP)
     for level, box in sandboxes.items():
         made["stdin/stdout"][level] = lambda box=box: judge_script(box, SCRIPT, [("", OUTPUT)], LIMITS).all
         made["literal asserts"][level] = lambda box=box: judge_tests(box, FUNCTION, literal, LIMITS).all
@@ -194,7 +197,7 @@ def main() -> None:
         except NoLevel as error:
             print(error)
     record = {"command": " ".join(["python", *sys.argv]), "environment": environment(), "workers": WORKERS}
-    record |= {"rounds": options.rounds, "batch": options.batch}
+    record |= {"rounds": options.rounds, "batch": options.batch, "bubblewrap": bubblewrap()}
     record["throughput"] = throughput(options.rounds, options.batch, sandboxes)
     for box in sandboxes.values():
         box.close()

@@ -396,11 +396,12 @@ def sandbox() -> str:
     for result in record["throughput"]:
         rows.setdefault(result["workload"], {})[result["way"]] = result
     levels = [run["level"] for run in record["soak"]]
-    lines = [f"| programs per second | plain interpreter | {' | '.join(f'`{level}`' for level in levels)} |"]
-    lines.append("|---" * (2 + len(levels)) + "|")
+    others = ["bubblewrap"] if record["bubblewrap"] else []
+    heads = ["programs per second", "plain interpreter", *others, *(f"`{level}`" for level in levels)]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for workload, ways in rows.items():
         base = next(result for name, result in ways.items() if name.startswith("python"))
-        cells = [f"{ways[level]['per_s']:.0f} ({ways[level]['ratio']:.1f}x)" for level in levels]
+        cells = [f"{ways[w]['per_s']:.0f} ({ways[w]['ratio']:.1f}x)" if w in ways else "" for w in (*others, *levels)]
         lines.append(f"| {workload} | {base['per_s']:.0f} (`{base['way']}`) | {' | '.join(cells)} |")
     lines.append("")
     soaks = "; ".join(
@@ -412,7 +413,8 @@ def sandbox() -> str:
     )
     lines.append(
         f"Medians of {record['rounds']} interleaved rounds, {record['workers']} workers, "
-        f"{record['environment']['device']}; the plain interpreter is not confined and decides by its exit code. A "
+        f"{record['environment']['device']}; the plain interpreter is not confined and decides by its exit code"
+        f"{', as it does in ' + record['bubblewrap'] if others else ''}. A "
         f"soak of {record['soak'][0]['programs']:,} programs, one in ten hostile: {soaks} "
         "([results](benchmarks/results/sandbox.json))."
     )
