@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib
 import json
 import symtable
@@ -23,6 +24,7 @@ from .inside.tester import holds_assert, is_checking
 from .one_process import why_in_one_process
 from .program_names import holder_of, without_imports
 
+_ROWS = 64  # whose plans are kept: all answers of a group have the same tests
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__"}
 # Modules of which tests use names that only the solution has imported.
 _HELPER_MODULES = (
@@ -99,6 +101,7 @@ class OtherTests:
         return json.dumps({**task, "classes": self.classes, "go_on": go_on}).encode("utf-8", "surrogatepass")
 
 
+@functools.lru_cache(_ROWS)
 def plan(source: str, entry: str | None = None) -> Calls | OtherTests:
     """Returns how tests are run.
 
@@ -155,6 +158,7 @@ def leaves_check_open(tree: ast.Module) -> bool:
     return defined and not called
 
 
+@functools.lru_cache(_ROWS)
 def names_under_test(source: str) -> tuple[str, ...]:
     """Returns the names that tests take from the program, none where they do not parse."""
     try:
