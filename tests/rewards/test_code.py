@@ -250,5 +250,9 @@ def test_an_external_runner():
     assert verdict("import os\nos.write(1, b'[1,5]')\n" + ADD.replace("+", "-"), **options).value == 0.0
     assert verdict(SCRIPT, [["1 2", "3"]], **options).value == 1.0
     assert verdict(ADD, ["x = add(2, 3)", "assert x == 5"], **options).value is None
+    method = "class Solution:\n    def add(self, a, b):\n        return a + b\n"
+    check, row = "def check(candidate):\n    assert candidate(2, 3) == 5", {"entry_point": "Solution().add"}
+    assert verdict(method, check, row=row, **options).value == 1.0
+    assert verdict(method.replace("+", "-"), check, row=row, **options).value == 0.0
     failed = verdict(ADD, level="external", runner="tests.rewards.test_code:fail_outside")
     assert failed.value is None and failed.failure == "error" and "no route" in failed.reason

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ..errors import UserError
 from .code_task import Task, task_of, typing_imports, with_fewer_cases
-from .program import extract, prompt_code
+from .program import extract, prompt_code, with_code_before
 from .registry import Row, register
 from .sandbox import (
     Calls,
@@ -145,7 +145,7 @@ class Code:
             source = extract(stated, script=True)
             if source is None:
                 return Verdict(0.0, None, "no program")
-            source = _after(_preamble(row), source)
+            source = with_code_before(source, _preamble(row))
             score = judge_script(self._runner, source, task.cases, self._limits, self._tolerance, go_on)
             return self._verdict(score, source)
         if task.calls:
@@ -161,7 +161,7 @@ class Code:
         source = extract(stated, wanted or (_last_function(signature) or "",), signature)
         if source is None:
             return Verdict(0.0, None, "no program that defines " + ", ".join(wanted))
-        source = _after(before + _typing(row), source)
+        source = with_code_before(source, before + _typing(row))
         return self._verdict(judge_tests(self._runner, source, tests, self._limits, go_on), source)
 
     def _called(self, stated: str, task: Task, row: Row, go_on: bool) -> Verdict:
@@ -170,7 +170,7 @@ class Code:
         if source is None:
             return Verdict(0.0, None, "no program that defines " + " or ".join(task.holders))
         called = task.entry if holder == task.entry else f"{holder}().{task.entry}"
-        source = _after(_preamble(row) + _typing(row), source)
+        source = with_code_before(source, _preamble(row) + _typing(row))
         expressions = tuple(f"{called}({given})" for given, _ in task.calls)
         expected = tuple(FromJson(values, self._tolerance) for _, values in task.calls)
         calls = Calls(expressions, expected, (False,) * len(expected))
@@ -190,15 +190,6 @@ def _preamble(row: Row) -> str:
     preamble = row.get("preamble") or ""
     lines = preamble if isinstance(preamble, (list, tuple)) else [preamble]
     return "".join(f"{line}\n" for line in lines if line)
-
-
-def _after(before: str, source: str) -> str:
-    """Returns a program with code before it; what it imports from `__future__` stays first."""
-    if not before:
-        return source
-    lines = source.split("\n")
-    futures = [line for line in lines if line.startswith("from __future__ import")]
-    return "\n".join([*futures, before, *(line for line in lines if line not in futures)])
 
 
 def _signature(row: Row, names: Sequence[str]) -> str:

@@ -60,6 +60,15 @@ def extract(text: str, names: Sequence[str] = (), signature: str = "", script: b
     return None
 
 
+def with_code_before(code: str, before: str) -> str:
+    """Returns a program with other code before it; what it imports from `__future__` stays first."""
+    if not before:
+        return code
+    lines = code.split("\n")
+    futures = [line for line in lines if line.startswith("from __future__ import")]
+    return "\n".join([*futures, before, *(line for line in lines if line not in futures)])
+
+
 def prompt_code(prompt: str, names: Sequence[str]) -> str:
     """Returns the code in a prompt that ends in the head of one of `names`, an empty text where there is none.
 
@@ -306,11 +315,7 @@ def _with_preamble(code: str, signature: str) -> str:
     preamble = "\n".join(lines).strip()
     if not preamble:
         return code
-    futures = [line for line in code.split("\n") if line.startswith("from __future__ import")]
-    if futures:  # they must come first
-        code = "\n".join(line for line in code.split("\n") if line not in futures)
-        preamble = "\n".join([*futures, preamble])
-    return f"{preamble}\n\n{code}"
+    return with_code_before(code, f"{preamble}\n")
 
 
 def _compiles(code: str) -> bool:

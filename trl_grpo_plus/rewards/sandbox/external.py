@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ...errors import UserError
 from .client import Ended, SandboxError, read_all
+from .inside.program import CANDIDATE
 from .limits import Limits
 from .plan import Unusable
 
@@ -37,7 +38,7 @@ names = {{"__name__": "solution", "__builtins__": __builtins__}}
 encode, dumps, write = codec.encode, codec.dumps, os.write
 exec(compile(task["source"], "<program>", "exec"), names)
 if task["candidate"]:
-    names["__candidate__"] = eval(task["candidate"], names)
+    names[{candidate!r}] = eval(task["candidate"], names)
 for expression in task["expressions"]:
     try:
         line = dumps([1, encode(eval(expression, names), lambda _: None)])
@@ -81,7 +82,8 @@ class External:
             source, stdin = first, read_all(descriptors[1], _MAX_INPUT).decode("utf-8", "replace")
             output = descriptors[2]
         elif kind == "calls":
-            source, stdin, output = _CALLS.format(task=json.dumps(json.loads(first)), codec=_CODEC), "", descriptors[1]
+            source = _CALLS.format(task=json.dumps(json.loads(first)), codec=_CODEC, candidate=CANDIDATE)
+            stdin, output = "", descriptors[1]
         else:
             raise Unusable("level `external` runs stdin cases and `assert f(<literals>) == <literal>` only")
         started = time.monotonic()

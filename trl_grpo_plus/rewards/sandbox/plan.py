@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 
 from .class_names import names_used_as_classes
 from .inside.collected import least_number
+from .inside.program import CANDIDATE
 from .inside.tester import holds_assert, is_checking
 from .one_process import why_in_one_process
 from .program_names import holder_of, without_imports
@@ -168,9 +169,6 @@ def names_under_test(source: str) -> tuple[str, ...]:
 
 
 # Calls with literal arguments and literal expectations.
-
-
-CANDIDATE = "__candidate__"
 
 
 def _as_calls(tree: ast.Module, entry: str | None, imported: Sequence[str]) -> Calls | None:

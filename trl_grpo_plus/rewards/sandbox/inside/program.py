@@ -26,6 +26,7 @@ from .boot import PACKAGE
 
 MODULE = "solution"  # the program's `__name__` unless it is a script: main guards do not run
 CHANNEL = 3
+CANDIDATE = "__candidate__"  # what calls name, where it is more than a name of the program
 _FILE = "<program>"
 
 
@@ -152,7 +153,7 @@ def calls(source: str, candidate: str, expressions: list[str]) -> NoReturn:
 
     Args:
         source: The program.
-        candidate: Source of what the expressions call as `__candidate__`, empty for nothing.
+        candidate: Source of what the expressions call as `CANDIDATE`, empty for nothing.
         expressions: Source of the calls.
     """
     write, encode, dumps, describe = os.write, codec.encode, codec.dumps, _describe
@@ -167,7 +168,7 @@ def calls(source: str, candidate: str, expressions: list[str]) -> NoReturn:
     try:
         exec(compile(source, _FILE, "exec", dont_inherit=True), names)
         if candidate:
-            names["__candidate__"] = eval(compile(candidate, "<call>", "eval", dont_inherit=True), names)
+            names[CANDIDATE] = eval(compile(candidate, "<call>", "eval", dont_inherit=True), names)
     except BaseException:
         _trace()
         os._exit(1)

@@ -14,7 +14,10 @@ _DIRECTORIES = ("/dev/fd/", "/proc/self/fd/")
 
 
 def make() -> None:
-    """Puts files on the descriptors 0, 1 and 2 in place of the interpreter's streams."""
+    """Puts files on the descriptors 0, 1 and 2 in place of the interpreter's streams.
+
+    One difference is meant: line ends of Windows in stdin are read as line feeds.
+    """
     for number, name in enumerate(_NAMES):
         mode = "w" if number else "r"
         errors = "backslashreplace" if name == "stderr" else "surrogateescape"
